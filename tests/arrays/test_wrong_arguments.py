@@ -30,9 +30,12 @@ WRONG = {  # an expression: text of its error
     "zt.randint(0.5, 3, (3,))": "not the bounds 0.5 and 3",
     "zt.randint(-5, 3, (3,), dtype='uint8')": "uint8 cannot hold all integers from -5 to 2",
     "zt.permutation(-1)": "a size is negative",
+    "zt.grad(zt.ops.sum, 1)(x)": "argnums=1, but there are 1 positional arguments",
+    "zt.grad(zt.ops.sum, -2)(x)": "argnums=-2, but there are 1 positional arguments",
 }
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("expression", WRONG)
 def test_what_the_error_says(expression: str) -> None:
     with pytest.raises(ZtorchError, match=re.escape(WRONG[expression])):

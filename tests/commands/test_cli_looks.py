@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ztorch as zt
 from tests.commands.results import Run, fails, ok
 from ztorch.backends import registry
 
@@ -111,3 +112,12 @@ def test_bench_profiles_kernels(run: Run, own: Path) -> None:
     tables = output.split("\nbatch 2: ")[1:]
     assert [t.split()[0] for t in tables] == ["predict", "train"]
     assert all(re.search(r"\d us: .* GFLOP/s; at best .* us, \d+%\n.* GFLOP/s; GB/s: ", t) for t in tables)
+
+
+@pytest.mark.parametrize(("count", "end"), [(20, "c18, c19"), (21, "c18, c19, ...")])
+def test_many_classes_are_cut(run: Run, count: int, end: str) -> None:
+    model = zt.Sequential([zt.Input((2,)), zt.layers.Dense(count, activation="softmax")])
+    model.pipeline = zt.Pipeline.of_classes([f"c{k:02}" for k in range(count)])
+    model.compile("cpu:scalar", batch_size=1).save("m.zt")
+    [line] = [line for line in ok(run("inspect", "m.zt")).splitlines() if line.startswith("Predicts")]
+    assert line.startswith("Predicts one of: c00, c01, ") and line.endswith(end)

@@ -146,3 +146,14 @@ def test_images_have_names(run: Run) -> None:
     fails(run("run", "pets.zt", "pets/cat/none.png"), "there is no file pets/cat/none.png")
     assert ok(run("run", "pets.zt", "pets/dog", "--classes", "-o", "y.csv")) == "Wrote y.csv: 12 rows\n"
     assert Path("y.csv").read_text() == "prediction\n" + "dog\n" * 12
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize(("rows", "width"), [(999, 32), (1000, 32), (1001, 64), (10_000, 64), (10_001, 128)])
+def test_more_rows_have_a_wider_network(rows: int, width: int) -> None:
+    from ztorch.commands.table_model import table_model
+
+    table = zt.data.table({"a": [1.0, 2.5, 4.0], "y": [1.0, 2.0, 3.5]}, "y")
+    model = table_model(zt.Pipeline(table), np.zeros((rows, 1)), np.zeros(rows), "t")
+    widths = [layer.units for layer in model.layers if type(layer).__name__ == "Dense"]
+    assert widths == [width, width // 2, 1, 1]

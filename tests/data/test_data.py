@@ -243,3 +243,13 @@ def test_wrong_numpy_files(tmp_path: Path) -> None:
     (tmp_path / "e.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="not a kind of table"):
         data.read_table(tmp_path / "e.parquet")
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize(("name", "hint"), [
+    ("read_csv", "here it is zt.data.csv(path, target=...)"), ("DataLoader", "here it is not needed: fit takes"),
+    ("tabel", "did you mean 'table'"), ("TypedTabel", "did you mean 'TypedTable'"), ("qqq", "no attribute 'qqq'")])
+def test_unknown_readers_suggest(name: str, hint: str) -> None:
+    with pytest.raises(AttributeError, match=r"module 'ztorch\.data' has no attribute") as error:
+        getattr(data, name)
+    assert hint in str(error.value)

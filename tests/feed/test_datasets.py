@@ -281,3 +281,14 @@ def test_items_of_a_py_dataset_are_batches_also_without_targets() -> None:
     first, second = L.Input((X.shape[-1],)), L.Input((X.shape[-1],))
     pair = zt.Model([first, second], first - 2.0 * second)
     np.testing.assert_allclose(pair.predict(Inputs(lambda x: ((x, 3.0 * x),))), -5.0 * X, rtol=1e-5)
+
+
+def test_rows_of_a_dataset_that_differ_in_size() -> None:
+    rows = [np.random.default_rng(n).normal(size=(n, 2)).astype(np.float32) for n in (3, 5, 1, 4)]
+    program = zt.Sequential([L.Input((None, 2)), L.GlobalAveragePooling1D()]).compile(
+        "cpu:scalar", batch_size=2, sizes=(4, 8))
+    means = [row.mean(0) for row in rows]
+    for dataset in (rows, [np.stack([row, row]) for row in rows]):  # of rows, and of batches
+        items = type("Items", (), {"__len__": lambda _: 4, "__getitem__": lambda _, k, d=dataset: d[k]})()
+        expected = np.repeat(means, 1 if dataset is rows else 2, axis=0)
+        np.testing.assert_allclose(program.predict(items), expected, rtol=1e-5, atol=1e-6)

@@ -20,6 +20,7 @@ SPREAD = {
 }
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("name", SPREAD)
 def test_spread(name):
     x = get(name)(SHAPE, stream(0, "w"))
@@ -28,6 +29,7 @@ def test_spread(name):
     assert abs(x.mean() - (name == "ones")) < 4 * np.sqrt(SPREAD[name] / x.size) + 1e-12
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize("name, width", [("truncated_normal", 0.1),
                                          ("he_normal", 0.1 * 2 / 0.8796256610342398)])
 def test_truncated_at_two_deviations(name, width):

@@ -104,3 +104,11 @@ def test_names_requested_from_modules(module: object, name: str, here: str) -> N
     with pytest.raises(AttributeError, match=f"unknown .*{name}.*; here it is {here}"):
         getattr(module, name)
     assert not hasattr(module, "_hidden")
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_layers_of_pytorch_with_a_number_of_axes(count: int) -> None:
+    for name, here in (("Dropout", f"SpatialDropout{count}D"), ("BatchNorm", "BatchNormalization"),
+                       ("InstanceNorm", "GroupNormalization(groups=-1)")):
+        assert OTHER_NAMES["layer"][f"{name}{count}d".lower()] == here

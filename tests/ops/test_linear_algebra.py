@@ -13,6 +13,7 @@ from ztorch.errors import ShapeError, Unsupported
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant
 from ztorch.graph.value import Graph
+from ztorch.ops.eigen import with_signs
 
 RANDOM = np.random.default_rng(0)
 
@@ -106,3 +107,9 @@ def test_missing_functions_are_named() -> None:
         ops.det(constant(np.ones((2, 3))))
     with pytest.raises(ShapeError, match=r"rows in \(2, 2\) and \(3, 1\)"):
         ops.solve(constant(np.eye(2)), constant(np.ones((3, 1))))
+
+
+def test_the_sign_of_vectors_is_that_of_their_largest_element() -> None:
+    vectors = np.array([[-2.0, 1.0], [1.0, 3.0]])
+    assert with_signs(vectors).tolist() == [[2, 1], [-1, 3]]
+    assert with_signs(vectors, -1).tolist() == [[2, -1], [1, 3]]

@@ -182,3 +182,16 @@ def test_artifacts_store_it(tmp_path: Path) -> None:
     loaded.save(tmp_path / "wrong.zt")
     with pytest.raises(ArtifactError, match=r"program\.pipeline\.columns is \d+; it must be as many features"):
         zt.load(tmp_path / "wrong.zt")
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize(("source", "shape", "fits"), [
+    ("images", (8, 8, 3), True), ("images", (64,), False), ("sounds", (800,), True), ("sounds", (800, 2), True),
+    ("sounds", (8, 8, 3), False), ("arrays", (8, 8, 3, 2), True), ("table", (1,), False)])
+def test_records_fit_models_of_their_source(source: str, shape: tuple[int, ...], fits: bool) -> None:
+    record = PipelineRecord(1, source)
+    if fits:
+        record.check_shapes({"": shape}, {"": (1,)})
+    else:
+        with pytest.raises(BadValue):
+            record.check_shapes({"": shape}, {"": (1,)})

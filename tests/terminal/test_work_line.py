@@ -90,3 +90,12 @@ def test_compile_shows_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [s for s in stages if s.endswith("0/0")] == [
         "trace 0/0", "simplify graphs 0/0", "fuse predict 0/0", "assemble functions 0/0", "load 0/0"]
     assert {"plan predict 0/1", "plan predict 1/1", "assemble kernels 0/1"} <= {*stages}
+
+
+def test_a_long_line_leaves_the_last_column_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A character in the last column would wrap in some terminals."""
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal = terminal_for(monkeypatch)
+    with working("abcdefghijklmnopqrstuvwxyz"):
+        wait_for(terminal, "\rabcdefghijklmnopqrs")
+    assert max(map(len, terminal.getvalue().split("\r"))) == 19

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tools.commit_message import fault
-from tools.packages import ROOT, sdist_faults, wanted, wheel_faults
+from tools.packages import ROOT, main, sdist_faults, wanted, wheel_faults
 from tools.whitespace import faults
 
 
@@ -25,6 +27,24 @@ def test_a_sdist_has_no_tests() -> None:
     good = {"ztorch/cli.py", "templates/a", "models/b", "cli.py", "pyproject.toml", "README.md", "LICENSE"}
     assert not sdist_faults(good)
     assert sdist_faults({*good, "tests/x.py"} - {"cli.py"}) == ["the sdist lacks cli.py", "the sdist holds tests"]
+
+
+def test_archives_are_compared_with_the_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names in a sdist begin with a folder of its own."""
+    with zipfile.ZipFile(tmp_path / "z.whl", "w") as wheel:
+        for name in wanted():
+            wheel.writestr(name, b"")
+    names = ["LICENSE", "ztorch/x", "templates/x", "models/x", "cli.py", "pyproject.toml", "README.md"]
+    for lacking in (0, 1):
+        with tarfile.open(tmp_path / "z.tar.gz", "w:gz") as sdist:
+            for name in names[lacking:]:
+                sdist.addfile(tarfile.TarInfo(f"z-1.0/{name}"))
+        if lacking:
+            with pytest.raises(SystemExit, match=r"^the sdist lacks LICENSE$"):
+                main(str(tmp_path))
+        else:
+            main(str(tmp_path))
+        assert f"z.whl: {len(wanted())} files" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("before", "fault", "after"), [
