@@ -188,12 +188,12 @@ def _function(plan: Plan, kernels: Kernels, symbol: str) -> dict[str, Any]:
         fixed = []
         numbers = [pointer(place, open_loops, fixed) for place in step.locations]
         steps.append({"kind": "call", "symbol": kernel["symbol"], "pointers": numbers,
-                      "fixed": fixed, "barrier": step.barrier,
+                      "fixed": fixed, "barrier": step.barrier, "skipped": step.skipped,
                       "lone": any(loops[n]["lone"] for n in open_loops)})
         while open_loops and plan.loops[open_loops[-1]].end == k + 1:
             steps.append({"kind": "end", "loop": loops[open_loops.pop()], "fixed": []})
     return {"symbol": symbol, "steps": steps, "loops": loops, "flushes": _flushes(plan),
-            "lone": any(loop.lone for loop in plan.loops),
+            "lone": any(loop.lone for loop in plan.loops), "apart": plan.apart,
             "repeats": STEPS_ENTRY.format(symbol) if repeats(plan.name) else ""}
 
 

@@ -72,7 +72,7 @@ def show_plan(plan: Any) -> str:
     for number, step in enumerate(plan.steps):
         buffers = ", ".join(f"{'>' if writes else '<'}{place.space}[{place.offset}]"
                             for place, writes in zip(step.locations, step.writes, strict=True))
-        barrier = "| " if step.barrier else "  "
+        barrier = ": " if step.skipped else "| " if step.barrier else "  "
         lines.append(f"{number:3} {barrier}{step.kernel.name}  {buffers}")
         if step.schedule is not None:
             lines.append(f"      {step.key}: {step.schedule!r}{'  (tuned)' if step.tuned else ''}")

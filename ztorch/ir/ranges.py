@@ -12,9 +12,14 @@ WORKERS = 1 << 16  # CPU threads of a program: no machine has more
 GROUPS = 1 << 31  # workgroups along one axis: no driver takes more
 
 
-def ranges(kernel: Kernel) -> dict[int, Range]:
+def ranges(kernel: Kernel, worker: int | None = None, workers: int = 1) -> dict[int, Range]:
     """The range of each integer value and counter, by its id. An unknown value, such as the
     content of memory or of a variable, has the range of its dtype, and so has one that may wrap.
+
+    Args:
+        kernel: The kernel.
+        worker: The number of a worker. Default: `None`, the ranges hold for all of them.
+        workers: How many workers share the kernel, if `worker` is one of them.
 
     >>> from ztorch.ir.builder import Builder
     >>> b = Builder("k")
@@ -26,6 +31,10 @@ def ranges(kernel: Kernel) -> dict[int, Range]:
     by_id: dict[int, Range] = {}
     for i in kernel.body:
         if i.dest.dtype.is_int and not any(a.dtype.is_float for a in i.args):
+            if worker is not None and i.opcode in ("worker", "workers"):
+                number = worker if i.opcode == "worker" else workers
+                by_id[i.dest.id] = number, number
+                continue
             args = [range_of(a, by_id) for a in i.args]
             by_id[i.dest.id] = _within(i.dest.dtype, _range(i, kernel, args))
     return by_id
@@ -72,7 +81,11 @@ def _divide(a: Range, b: Range) -> Range | None:
 
 
 def _remainder(a: Range, b: Range) -> Range | None:
-    return (0, min(a[1], b[1] - 1)) if a[0] >= 0 and b[0] > 0 else None
+    if a[0] < 0 or b[0] <= 0:
+        return None
+    if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:  # all have the same quotient
+        return a[0] % b[0], a[1] % b[0]
+    return 0, min(a[1], b[1] - 1)
 
 
 def _and(a: Range, b: Range) -> Range | None:
@@ -87,6 +100,13 @@ def _or(a: Range, b: Range) -> Range | None:
 def _shift_left(a: Range, b: Range) -> Range | None:
     small = a[0] >= 0 and 0 <= b[0] <= b[1] < 64
     return (a[0] << b[0], a[1] << b[1]) if small else None
+
+
+def _counter(start: Range, stop: Range, step: Range) -> Range:
+    last = max(start[0], stop[1] - 1)
+    if start[0] == start[1] and step[0] == step[1] > 0:
+        last -= (last - start[0]) % step[0]
+    return start[0], last
 
 
 def _union(*rs: Range) -> Range:
@@ -113,5 +133,5 @@ RANGES: dict[str, Callable[..., Range | None]] = {
     "extract": lambda a: a,
     "join": _union,
     "shuffle": _union,
-    "loop": lambda start, stop, step: (start[0], max(start[0], stop[1] - 1)),
+    "loop": _counter,
 }

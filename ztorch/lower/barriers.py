@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ztorch.abi import runs
 from ztorch.lower.locations import Location
@@ -23,11 +23,21 @@ class LoopSpan:
     lone: bool = False  # whether one worker may run it while the others wait
 
 
+class BufferAccess(NamedTuple):
+    """A buffer of a kernel."""
+
+    location: Location
+    writes: bool  # whether it is written
+    own: bool = False  # whether each worker accesses only its part: equal parts, in order
+
+
+# The location in the current iteration, the extent over all iterations, and the access.
+Accessed = tuple[Location, Location, BufferAccess]
 Step = TypeVar("Step", bound=Any)  # has `locations`
-Access = tuple[Location, bool]  # a buffer of a kernel, and whether it is written
 
 
-def barriers_before(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSpan]) -> list[bool]:
+def barriers_before(accesses: Sequence[Sequence[BufferAccess]], loops: Sequence[LoopSpan],
+                    apart: bool = False) -> list[bool]:
     """For each kernel, whether there is a barrier before it.
 
     A kernel in a loop is compared with the kernels before it in the same iteration, and with those
@@ -38,32 +48,35 @@ def barriers_before(accesses: Sequence[Sequence[Access]], loops: Sequence[LoopSp
     Args:
         accesses: The buffers of each kernel.
         loops: Loops around kernels, outer ones first.
+        apart: Whether workers meet where loops begin, and go on with their own parts: one may be
+            any number of iterations ahead of another. Default: `False`.
     """
     barriers = [False] * len(accesses)
-    touched: list[Any] = []  # buffers accessed since the last barrier
+    touched: list[Accessed] = []  # buffers accessed since the last barrier
     trip_counts = [[loop.trip_count for loop in loops if loop.first <= k < loop.end]
                    for k in range(len(accesses))]
+    conflict = _conflict_apart if apart else _conflict
 
-    def accessed(location: Location, iterations: Mapping[int, int], counts: Sequence[int],
-                 writes: bool) -> tuple[Location, Location, bool]:
-        return _moved(location, iterations), _extent(location, counts), writes
+    def accessed(access: BufferAccess, iterations: Mapping[int, int],
+                 counts: Sequence[int]) -> Accessed:
+        return _moved(access.location, iterations), _extent(access.location, counts), access
 
-    def tested(k: int, iterations: Mapping[int, int]) -> list[Any]:
+    def tested(k: int, iterations: Mapping[int, int]) -> list[Accessed]:
         """The bools of the loops around a kernel."""
-        return [accessed(s.proceed, iterations, trip_counts[k], False) for s in loops
+        return [accessed(BufferAccess(s.proceed, False), iterations, trip_counts[k]) for s in loops
                 if s.proceed is not None and s.first <= k < s.end]
 
     def heads(loop: int, iterations: Mapping[int, int]) -> bool:
-        if loops[loop].proceed is not None:
+        if loops[loop].proceed is not None or (apart and not iterations[loop]):
             touched[:] = tested(loops[loop].first, iterations)
         return True
 
     spans = [(s.first, s.end, min(2, s.trip_count)) for s in loops]
     for k, iterations in runs(len(accesses), spans, heads):
-        current = [accessed(location, iterations, trip_counts[k], writes)
-                   for location, writes in accesses[k]]
-        if any((writes or wrote) and _conflict(a, b)
-               for *a, writes in current for *b, wrote in touched):
+        current = [accessed(BufferAccess(*access), iterations, trip_counts[k])
+                   for access in accesses[k]]
+        if any((a[2].writes or b[2].writes) and conflict(a, b)
+               for a in current for b in touched):
             barriers[k] = True
             touched[:] = tested(k, iterations)
         touched += current
@@ -116,7 +129,21 @@ def _extent(location: Location, trip_counts: Sequence[int]) -> Location:
     return location.moved(low, high - low)
 
 
-def _conflict(a: Sequence[Location], b: Sequence[Location]) -> bool:
-    """Whether two buffers overlap. Each is a pair: its location in the current iteration, and its
-    extent over all iterations."""
+def _conflict(a: Accessed, b: Accessed) -> bool:
+    """Whether two buffers overlap in the current iterations; if they advance by different strides,
+    in any."""
     return a[0].overlaps(b[0]) if a[0].strides == b[0].strides else a[1].overlaps(b[1])
+
+
+def _conflict_apart(a: Accessed, b: Accessed) -> bool:
+    """Whether one worker may access what another one does, in any two iterations."""
+    if not a[1].overlaps(b[1]):
+        return False
+    if not (a[2].own and b[2].own) or a[0].size != b[0].size or a[0].strides != b[0].strides:
+        return True
+    *outer, stride = [n for n in a[0].strides if n] or [0]
+    distance = a[2].location.distance(b[2].location)
+    if outer or not stride:
+        return bool(outer or distance)
+    # The parts of two iterations are the same bytes or none.
+    return abs(stride) < a[0].size or distance % stride != 0

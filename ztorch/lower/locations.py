@@ -27,6 +27,11 @@ class Location:
         begin, others = (p.start if p.space in SLOTS else p.offset for p in (self, other))
         return begin < others + other.size and others < begin + self.size
 
+    def distance(self, other: Location) -> int:
+        """The bytes from the other one, in the same space or slot, to this one."""
+        slot = self.space in SLOTS
+        return self.start - other.start if slot else self.offset - other.offset
+
     def moved(self, distance: int, more: int = 0) -> Location:
         """The location `distance` bytes on, with `more` bytes."""
         if self.space in SLOTS:

@@ -13,9 +13,10 @@ from ztorch.graph.memory import ArenaBuffer
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import nests
-from ztorch.lower.barriers import LoopSpan, barriers_before, lone_loops, runs_of
+from ztorch.lower.barriers import BufferAccess, LoopSpan, barriers_before, lone_loops, runs_of
 from ztorch.lower.fuse import fuse
 from ztorch.lower.locations import SLOTS, Location
+from ztorch.lower.own_parts import workers_apart
 from ztorch.lower.params import Params
 from ztorch.lower.placement import Placement
 from ztorch.lower.recompute import with_less_memory
@@ -47,6 +48,9 @@ class Plan:
     arena: int  # bytes of memory that live during one call
     buffers: list[tuple[str, ArenaBuffer, int]]  # in the arena: label, lifetime, offset
     loops: Sequence[LoopSpan] = ()  # steps that are repeated; outer loops before those inside
+    # Workers whose number divides this one meet where loops begin, and not at barriers that are
+    # `skipped`: each goes on with its own part of all buffers.
+    apart: int = 1
 
     @property
     def cycles(self) -> float:
@@ -86,11 +90,13 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     placement = _placed(graph, graph.leaves("input"), {}, limits, params, fusion, name,
                         memory_limit)
     steps, loops = _Steps(name, schedules or {}, chooser).of(placement)
-    accesses = [list(zip(s.locations, s.writes, strict=True)) for s in steps]
+    accesses = [[*map(BufferAccess, s.locations, s.writes)] for s in steps]
     barriers = barriers_before(accesses, loops)
-    steps = [replace(s, barrier=barrier) for s, barrier in zip(steps, barriers, strict=True)]
+    apart, fewer = (1, barriers) if limits.grid else workers_apart(steps, loops, barriers)
+    steps = [replace(s, barrier=barrier, skipped=barrier and not remains)
+             for s, barrier, remains in zip(steps, barriers, fewer, strict=True)]
     plan = Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
-                placement.arena, placement.buffers, loops)
+                placement.arena, placement.buffers, loops, apart)
     if limits.grid is not None:
         return plan
     work = [(s.cycles, n, s.barrier) for s, n in zip(steps, plan.run_counts(), strict=True)]

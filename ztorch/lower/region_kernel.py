@@ -40,6 +40,7 @@ class KernelStep:
     writes: tuple[bool, ...]  # which of them it writes
     cycles: float  # estimated, for one worker
     barrier: bool = False  # whether there is a barrier before it
+    skipped: bool = False  # whether workers apart skip this barrier
     key: str = ""  # function and kernel name without the tile size, by which schedules are given
     schedule: Schedule | None = None  # None: it has none
     tuned: bool = False  # whether the schedule was measured
@@ -136,7 +137,7 @@ class RegionKernel:
             self.limits.processor.outer_bytes_per_cycle)
         cycles = max(kernel_cycles(region, self.limits), transfer_cycles)
         return KernelStep(kernel, locations, tuple(p in self.written for p in names), cycles, False,
-                          self.key, schedule, self.tuned,
+                          False, self.key, schedule, self.tuned,
                           () if self.chosen or self.hints is None else self.hinted.unmet)
 
     def _lowered(self, access: Mapping[Location, str],
