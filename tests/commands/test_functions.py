@@ -76,6 +76,8 @@ def test_c_source(run: Run, folder: Path) -> None:
     (("k.py:scale_shift", "--shapes", "b=2"), "size of 'n' is not known"),
     (("k.py:scale_shift", "--shapes", "b:2"), "cannot be read"),
     (("k.py:scale_shift", "--shapes", "b=2,n=q"), "'q' is neither a size nor a type"),
+    (("k.py:third", "--shapes", "x=f64[²],k=f64"), "'²' is neither a size nor a name"),
+    (("k.py:scale_shift", "--shapes", "b=2,n=²"), "'²' is neither a size nor a type"),
     (("k.py:scale", "--shapes", "b=2"), "scale_shift"),
     (("k.py:SIZE", "--shapes", "b=2"), "not a function"),
     (("digits_mlp", "--shapes", "b=2"), "path/to/file.py:function"),

@@ -15,6 +15,7 @@ import ztorch as zt
 from tests.cases.tables import COLUMNS, NEW, ROWS, least_squares, logistic_regression, write_csv
 from tests.commands.results import Run, fails, ok
 from ztorch.cli import main
+from ztorch.data.json_lines import read_json_lines
 
 
 def test_training_reports_its_steps(trained: tuple[Path, str]) -> None:
@@ -60,6 +61,12 @@ def test_run_writes_names_and_probabilities(trained: tuple[Path, str], run: Run)
     assert ok(run("run", trained[0], "new.csv", "--classes")).splitlines() == ["fate", *expected.names]
     assert "300 rows" in ok(run("run", trained[0], "new.csv", "-o", "y.csv"))
     assert Path("y.csv").read_text() == output
+    ok(run("run", trained[0], "new.csv", "-o", "y.jsonl"))
+    lines = read_json_lines("y.jsonl")
+    assert [*lines] == ["fate", "probability", "lost", "saved"] and list(lines["fate"]) == expected.names
+    np.testing.assert_allclose(lines["saved"], expected.probabilities[:, 1], rtol=1e-6)
+    ok(run("run", trained[0], "new.csv", "-o", "y.ndjson", "--classes"))
+    assert [*read_json_lines("y.ndjson")] == ["fate"]
     ok(run("run", trained[0], "new.csv", "-o", "y.npy"))
     assert np.array_equal(np.load("y.npy"), expected.probabilities)
 

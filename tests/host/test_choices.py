@@ -255,3 +255,10 @@ def test_an_absent_driver_is_silent() -> None:
         warnings.simplefilter("error")
         listed = devices()
     assert all(d.reason for d in listed if not d.available)
+
+
+def test_superscripts_are_no_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTORCH_THREADS", "²")
+    with pytest.raises(ConfigError, match="ZTORCH_THREADS='²' must be an integer of at least 0"):
+        settings.current()
+    assert resolve("cuda:²").ordinal is None and resolve("cuda:²").target == "cuda:²"

@@ -47,7 +47,7 @@ def parse_shapes(shapes: str) -> tuple[dict[str, int], dict[str, str]]:
             raise ConfigError(f"--shapes {shapes!r} cannot be read at {shapes[position:]!r}; write "
                               "sizes, b=64,n=1024, or types of arguments, x=f32[64,1024]")
         name, value = match[1], match[2].strip()
-        if value.isdigit():
+        if value.isdecimal():
             sizes[name] = int(value)
         elif _is_type(value):
             types[name] = value if "[" in value or value == "any" else f"{value}[]"

@@ -126,9 +126,9 @@ class AxisSizes(click.ParamType):
 def numbers(text: str) -> tuple[int, ...]:
     """The positive integers in a text that separates them with commas; () for other texts.
 
-    >>> numbers("8, 16"), numbers("8,0"), numbers("8,x")
-    ((8, 16), (), ())
+    >>> numbers("8, 16"), numbers("8,0"), numbers("8,x"), numbers("²")
+    ((8, 16), (), (), ())
     """
     parts = [part.strip() for part in text.split(",")]
-    valid = all(part.isdigit() and int(part) for part in parts)
+    valid = all(part.isdecimal() and int(part) for part in parts)
     return tuple(map(int, parts)) if valid else ()

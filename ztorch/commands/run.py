@@ -13,7 +13,7 @@ from ztorch.commands import data, named_arrays
 from ztorch.commands.file_rows import FileReader, file_reader
 from ztorch.commands.programs import program_of
 from ztorch.commands.run_function import run_function
-from ztorch.data.json_lines import SUFFIXES, Rows, by_row
+from ztorch.data.json_lines import SUFFIXES, Rows, by_row, is_json_lines
 from ztorch.errors import ConfigError
 from ztorch.files.atomic import write_atomic
 from ztorch.runtime.load import open_artifact
@@ -126,7 +126,7 @@ def _write_table(pipeline: Pipeline, predictions: Predictions, out: str | None,
 
 
 def _write_predictions(predictions: Predictions, out: str | None, names_only: bool) -> None:
-    """Writes names and probabilities as CSV, or only numbers as NPY."""
+    """Writes names and probabilities as CSV or JSON lines, or only numbers as NPY."""
     if out is not None and out.endswith(".npy"):
         numbers = predictions.values if names_only or predictions.probabilities is None else (
             predictions.probabilities)
@@ -134,6 +134,8 @@ def _write_predictions(predictions: Predictions, out: str | None, names_only: bo
     elif out is not None and out.endswith(".npz"):
         raise ConfigError(f"cannot write {out}: the only output has no name; write it to .npy or "
                           ".csv")
+    elif out is not None and is_json_lines(out):
+        write_atomic(out, predictions.to_json_lines(names_only).encode())
     elif out is None:
         print(predictions.to_csv(names_only), end="")
     else:

@@ -96,7 +96,7 @@ def _integer(name: str, default: int) -> int:
     text = os.environ.get(name, "")
     if not text:
         return default
-    if not text.isdigit():
+    if not text.isdecimal():
         raise ConfigError(f"{name}={text!r} must be an integer of at least 0")
     return int(text)
 

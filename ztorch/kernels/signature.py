@@ -121,7 +121,7 @@ def _type(name: str | None, dims: str | None, text: str) -> ArrayType:
         return ArrayType(d, () if name != "any" else None, name or "")
     sizes: list[int | str] = []
     for size in filter(None, (w.strip() for w in dims[1:-1].split(","))):
-        if not size.isdigit() and not size.isidentifier():
+        if not size.isdecimal() and not size.isidentifier():
             raise KernelError(f"the signature {text!r}: {size!r} is neither a size nor a name")
-        sizes.append(int(size) if size.isdigit() else size)
+        sizes.append(int(size) if size.isdecimal() else size)
     return ArrayType(d, tuple(sizes), f"{name or ''}{dims}")

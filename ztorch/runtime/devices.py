@@ -232,7 +232,7 @@ def resolve(device: str, here: bool = True) -> ResolvedDevice:
             raise UnknownName(f"unknown device {device!r}; name the code that it runs: "
                               f"{gpu.targets[0]!r}")
         raise unknown("device", device, device_names())
-    if rest and not rest.isdigit():
+    if rest and not rest.isdecimal():
         return ResolvedDevice(device, kind, None)
     if not rest and not here:
         return ResolvedDevice(kind, kind, None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.data.json_lines import to_json_lines
 from ztorch.tabular.record import TargetRecord
 
 DIGITS = 6  # of probabilities and quantities in text
@@ -89,6 +90,23 @@ class Predictions:
         for text, row in zip(self.names, self.probabilities, strict=True):
             writer.writerow([text, *map(_text, (row.max(), *row))])
         return out.getvalue()
+
+    def to_json_lines(self, names_only: bool = False) -> str:
+        """The predictions as JSON lines, with the names that `to_csv` has in its header.
+
+        Args:
+            names_only: Whether to leave out the probabilities. Default: `False`.
+
+        >>> print(Predictions(TargetRecord("pet", ("cat", "dog")), np.array([[0.75, 0.25]]))
+        ...       .to_json_lines(), end="")
+        {"pet": "cat", "probability": 0.75, "cat": 0.75, "dog": 0.25}
+        """
+        columns = {self.target.name or "prediction": np.array(self.names) if self.classes else
+                   self.values}
+        if self.probabilities is not None and not names_only:
+            columns["probability"] = self.probabilities.max(1)
+            columns |= dict(zip(self.classes, self.probabilities.T, strict=True))
+        return to_json_lines(columns)
 
     def __str__(self) -> str:
         return self.to_csv().rstrip()
