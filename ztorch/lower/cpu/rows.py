@@ -22,10 +22,13 @@ from ztorch.lower.region import Region, real_reads
 from ztorch.lower.schedule import RowSchedule
 from ztorch.lower.tuning import (
     COLUMN_ITERATIONS,
-    COLUMN_MEMBERS,
+    COLUMN_VALUES,
     COLUMN_VECTORS,
+    COLUMN_VECTORS_FAR,
+    LINE_BYTES,
     NEXT_ROW_CACHE_SHARE,
     NEXT_ROW_SHARE,
+    PAGE_BYTES,
     RECOMPUTE_SLOTS,
     ROW_SUM_VECTORS,
     ROW_SUMS,
@@ -44,7 +47,9 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
         return RowSchedule(lanes, sums, 1)
     *rows, column = axes.outer
     trip_count = column.extent // (lanes if rows else lanes * COLUMN_ITERATIONS)
-    return RowSchedule(lanes, (1,) * len(passes), _columns(region, trip_count) if lanes > 1 else 1)
+    together = max(len(sums) for _, _, sums in passes)
+    columns = _columns(region, axes, max(1, together), trip_count, limits) if lanes > 1 else 1
+    return RowSchedule(lanes, (1,) * len(passes), columns)
 
 
 def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], stores: list[Value]) -> int:
@@ -55,11 +60,23 @@ def _sums(phases: Phases, axes: Axes, lanes: int, sums: list[Value], stores: lis
     return ROW_SUMS if sums and not stores and several else 1
 
 
-def _columns(region: Region, most: int) -> int:
-    """The vectors of columns that one loop reduces: neighbors share cache lines."""
-    sums = sum(v.op.kind == "reduce" for v in region.members)
-    few = len(region.members) <= COLUMN_MEMBERS // sums
-    return max(1, min(COLUMN_VECTORS, most)) if few else 1
+def _columns(region: Region, axes: Axes, sums: int, most: int, limits: Limits) -> int:
+    """The vectors of columns that one loop reduces, of at most `sums` sums in a pass: neighbors
+    share cache lines, and several lines of a row are adjacent. More of them if vectors are short,
+    or if rows are whole pages apart, so that the same few sets of a cache hold all of a column."""
+    d = widest(region)
+    wide = limits.lanes(d) * d.bytes >= LINE_BYTES and not _reads_across_pages(region, axes)
+    vectors = COLUMN_VECTORS if wide else COLUMN_VECTORS_FAR
+    fit = limits.vector_registers // (2 * sums)
+    return max(1, min(vectors, fit, COLUMN_VALUES // len(region.members), most))
+
+
+def _reads_across_pages(region: Region, axes: Axes) -> bool:
+    """Whether elements that are reduced one after the other are whole pages apart in memory."""
+    apart = [at.replace(axes.full).factor(axes.inner[-1]) * source.dtype.bytes
+             for v in region.members for source, at in real_reads(v, region.index(v))
+             if axes.inner and source not in region.flat]
+    return any(step and step % PAGE_BYTES == 0 for step in apart)
 
 
 def refusal(s: RowSchedule, region: Region, limits: Limits) -> str:
