@@ -176,6 +176,8 @@ def _refuse_unknown(cls: type[Named], keywords: Mapping[str, Any]) -> None:
 
 def described(x: Any, owner: str) -> Any:
     """x in a form that JSON can hold; a member becomes its class name and config."""
+    if (name := registered_name(getattr(x, "own_function", x))) is not None:
+        return name
     if isinstance(x, Named):
         return {"class_name": type(x).__name__, "config": x.get_config()}
     if isinstance(x, (list, tuple)):
@@ -184,8 +186,6 @@ def described(x: Any, owner: str) -> Any:
         return x
     if hasattr(x, "item") and getattr(x, "ndim", 1) == 0:  # a NumPy number
         return x.item()
-    if (registered := registered_name(x)) is not None:
-        return registered
     name = getattr(x, "__name__", type(x).__name__)
     raise ConfigError(f"{owner}: {name} cannot be written to a config; use a registered name, such "
                       "as that of a function under @zt.saving.register_keras_serializable()")

@@ -220,3 +220,47 @@ def test_errors_of_configs_suggest_a_fix() -> None:
         Nameless.from_config(Nameless().get_config())
     with pytest.raises(ConfigError, match=r"a get_config in model 'sequential' returned a value that JSON cannot hold.*serialize"):
         zt.Sequential([L.Input((3,)), Unwritable()]).to_json()
+
+
+def test_functions_and_layers_as_arguments_are_in_files_of_both(tmp_path: Path) -> None:
+    """Functions are named, and found in custom_objects. All change the numbers of the test."""
+    keras = references.keras()
+    x, y = np.linspace(-1, 1, 24, dtype="f").reshape(8, 3), np.ones((8, 2), "f")
+
+    def functions(ops: Any) -> dict[str, Any]:
+        def bent(x: Any) -> Any:
+            return ops.tanh(x) * 2.0
+
+        def halves(shape: Any, dtype: Any = None) -> Any:
+            return ops.zeros(shape, dtype=dtype) + 0.5
+
+        def penalty(w: Any) -> Any:
+            return 0.1 * ops.sum(ops.abs(w))
+
+        def positive(w: Any) -> Any:
+            return ops.maximum(w, 0.6)
+
+        return {f.__name__: f for f in (bent, halves, penalty, positive)}
+
+    def built(kind: Any, own: dict[str, Any]) -> Any:
+        model = kind.Sequential([kind.Input((3,)), kind.layers.Dense(
+            4, activation=own["bent"], kernel_initializer=own["halves"],
+            kernel_regularizer=own["penalty"], kernel_constraint=own["positive"]),
+            kind.layers.Dense(2, activation=kind.layers.LeakyReLU(0.1),
+                              kernel_initializer="ones")])
+        model.compile(kind.optimizers.SGD(0.1), "mse")
+        return model
+
+    ours, theirs = functions(zt.ops), functions(keras.ops)
+    model, reference = built(zt, ours), built(keras, theirs)
+    model.save(tmp_path / "ours.keras")
+    reference.save(tmp_path / "theirs.keras")
+    read = zt.load_model(tmp_path / "theirs.keras", custom_objects=ours)
+    written = keras.saving.load_model(tmp_path / "ours.keras", custom_objects=theirs)
+    np.testing.assert_array_equal(model.get_weights()[0], np.full((3, 4), 0.5))
+    for each in (model, read, written):
+        expected = reference.predict(x, verbose=0)
+        np.testing.assert_allclose(each.predict(x, verbose=0), expected, atol=1e-5)
+    losses = [each.train_on_batch(x, y) for each in (model, read, written, reference)]
+    np.testing.assert_allclose(losses, losses[-1], rtol=1e-5)
+    np.testing.assert_allclose(read.get_weights()[0], reference.get_weights()[0], rtol=1e-5)

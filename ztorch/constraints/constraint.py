@@ -9,6 +9,7 @@ from ztorch.config import Named
 from ztorch.errors import ConfigError
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
+from ztorch.names.own_functions import own_function
 
 
 class Constraint(Named, family="constraint", such_as="max_norm"):
@@ -41,10 +42,10 @@ class _FunctionConstraint(Constraint, abstract=True):
     """A user-defined function as a constraint."""
 
     def __init__(self, function: Callable[[Value], Value]):
-        self.function = function
+        self.own_function = function  # configs may name it
 
     def __call__(self, w: Value) -> Value:
-        new = traced(self.function, f"constraint {self.label!r}", w)
+        new = traced(self.own_function, f"constraint {self.label!r}", w)
         if getattr(new, "shape", None) != w.shape:
             raise ConfigError(f"constraint {self.label!r} returned {new!r} for a weight of shape "
                               f"{w.shape}; return a tensor of that shape")
@@ -53,7 +54,7 @@ class _FunctionConstraint(Constraint, abstract=True):
     @property
     def label(self) -> str:
         """The name of the function."""
-        return getattr(self.function, "__name__", "function")
+        return getattr(self.own_function, "__name__", "function")
 
     def get_config(self) -> dict[str, Any]:
         raise ConfigError(f"constraint {self.label!r} is a function, which cannot be written to a "
@@ -81,6 +82,7 @@ def get(spec: Any) -> Constraint:
         >>> get("max_norm").max_value
         2.0
     """
-    if callable(spec) and not isinstance(spec, (Constraint, type)):
-        return _FunctionConstraint(spec)
+    own = own_function(spec) if isinstance(spec, str) else spec
+    if callable(own) and not isinstance(own, (Constraint, type)):
+        return _FunctionConstraint(own)
     return Constraint.get(spec)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ztorch.config import Named
 from ztorch.errors import ConfigError
+from ztorch.names.own_functions import own_function
 
 Shape = tuple[int, ...]
 
@@ -40,6 +43,26 @@ class Initializer(Named, family="initializer", such_as="zeros"):
     """
 
     seed: int | None = None
+
+    @classmethod
+    def get(cls, spec: Any) -> Any:
+        """The initializer for a name, a config, a class, an instance or a function.
+
+        Args:
+            spec: As in other families; or a function of `(shape, dtype=None)` that returns the
+                values, as in Keras, or the name of one.
+
+        Returns:
+            The initializer.
+
+        Examples:
+            >>> Initializer.get(lambda shape, dtype=None: np.full(shape, 0.5))((2,))
+            array([0.5, 0.5])
+        """
+        own = own_function(spec) if isinstance(spec, str) else spec
+        if callable(own) and not isinstance(own, (Initializer, type)):
+            return _FunctionInitializer(own)
+        return super().get(spec)
 
     def __call__(self, shape: Shape, random: np.random.Generator | None = None) -> np.ndarray:
         """The initial values of a weight.
@@ -98,3 +121,19 @@ class Initializer(Named, family="initializer", such_as="zeros"):
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
         """Values of this shape, drawn from `random`."""
         raise NotImplementedError
+
+
+class _FunctionInitializer(Initializer, abstract=True):
+    """A user's function of a shape as an initializer."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    def __call__(self, shape: Shape, random: np.random.Generator | None = None) -> np.ndarray:
+        parameters = inspect.signature(self.function).parameters
+        options = {"dtype": "float32"} if "dtype" in parameters else {}
+        return np.asarray(self.function(tuple(shape), **options), np.float64)
+
+    @property
+    def is_independent(self) -> bool:
+        return False

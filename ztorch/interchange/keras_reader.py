@@ -140,7 +140,8 @@ class KerasReader:
 
     def value(self, key: str, value: Any, label: str) -> Any:
         """An argument of Keras' layer, as ours takes it; None and a problem where it takes none."""
-        if key in _INSIDE and isinstance(value, dict):
+        if isinstance(value, dict) and (key in _INSIDE or (
+                key.endswith("activation") and value.get("class_name") in Layer.known)):
             return self.layer(value)
         if key == "cells":
             return [self.layer(cell) for cell in value]

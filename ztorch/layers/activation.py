@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.graph.op import OPS, REGISTRY, shape_error
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value, current_layer
-from ztorch.layers.axes import checked_axes, example_axes
+from ztorch.layers.axes import checked_axes, example_axes, nonempty_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.real_positions import spread
@@ -27,18 +27,19 @@ ACTIVATIONS = (
     "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus", "swish", "tanh", "tanh_shrink",
     "threshold",
 )
-ActivationLike = str | Callable[[Value], Value] | None
+ActivationLike = Any  # a name, a function of a tensor, a layer without weights, or None
 
 
 def checked_activation(activation: ActivationLike) -> ActivationLike:
     """An activation in the form that layers store: a name, a function, or None.
 
     Args:
-        activation: A name such as `"relu"`, a function of a tensor, or `None`.
+        activation: A name such as `"relu"`, a function of a tensor, a layer without weights, or
+            `None`.
 
     Raises:
         UnknownName: No activation has this name.
-        ConfigError: The activation is a layer, a class, or not callable.
+        ConfigError: The activation is a layer with weights, a class, or not callable.
 
     Examples:
         >>> checked_activation("relu"), checked_activation(None)
@@ -51,9 +52,12 @@ def checked_activation(activation: ActivationLike) -> ActivationLike:
         if own is None and activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
         return own or activation
-    if isinstance(activation, Layer):
-        raise ConfigError(f"activation={type(activation).__name__}(...) is a layer; add it to the "
-                          "model after this layer, or give a name such as 'relu'")
+    if isinstance(activation, Mapping) and activation.get("class_name") in Layer.known:
+        activation = Layer.get(activation)
+    if isinstance(activation, Layer) and (
+            activation.adopted or type(activation).build is not Layer.build):
+        raise ConfigError(f"activation={type(activation).__name__}(...) is a layer with weights; "
+                          "add it to the model after this layer, or give a name such as 'relu'")
     if isinstance(activation, type) or not callable(activation):
         raise ConfigError(f"activation={activation!r}; give a name such as 'relu', a function of a "
                           "tensor, or None")
@@ -62,17 +66,12 @@ def checked_activation(activation: ActivationLike) -> ActivationLike:
     return next((n for n in ACTIVATIONS if REGISTRY[n].call is op), activation)
 
 
-def nonempty_axes(label: str, axis: Any) -> int | tuple[int, ...]:
-    """An axis or a tuple of axes, but not an empty tuple."""
-    if isinstance(axis, (list, tuple)) and not axis:
-        raise ConfigError(f"{label} is empty; give an axis, such as -1 for the last")
-    return checked_axes(label, axis)
-
-
 def activate(activation: ActivationLike, x: Value, context: Context) -> Value:
     """Applies an activation to x. The context keeps the logits of a softmax or sigmoid."""
     if activation is None:
         return x
+    if isinstance(activation, Layer):
+        return activation.call(x, context)
     if callable(activation):
         y = traced(activation, f"layer {current_layer()!r}", x)
         if not isinstance(y, Value):

@@ -146,3 +146,10 @@ def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
 def differing(a: Shape, b: Shape) -> set[int]:
     """The axes along which two shapes differ; {-1} if they have different ranks."""
     return {-1} if len(a) != len(b) else {k for k in range(len(a)) if a[k] != b[k]}
+
+
+def nonempty_axes(label: str, axis: Any) -> int | tuple[int, ...]:
+    """An axis or a tuple of axes, but not an empty tuple."""
+    if isinstance(axis, (list, tuple)) and not axis:
+        raise ConfigError(f"{label} is empty; give an axis, such as -1 for the last")
+    return checked_axes(label, axis)

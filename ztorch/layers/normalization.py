@@ -10,8 +10,7 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import nonempty_axes
-from ztorch.layers.axes import example_axes
+from ztorch.layers.axes import example_axes, nonempty_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 

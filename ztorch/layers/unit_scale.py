@@ -8,8 +8,7 @@ from ztorch.config import number
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.initializers import Shape
-from ztorch.layers.activation import nonempty_axes
-from ztorch.layers.axes import example_axes
+from ztorch.layers.axes import example_axes, nonempty_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 

@@ -39,7 +39,7 @@ def with_initializers_checked(init: Callable[..., None]) -> Callable[..., None]:
             spec = getattr(self, name, None)
             if isinstance(spec, str):
                 try:
-                    Initializer.named(spec)
+                    Initializer.get(spec)
                 except UnknownName as error:
                     raise UnknownName(f"{type(self).__name__}({name}=...): {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from typing import Any
 registered: dict[str, Any] = {}  # registered by `zt.saving.register_keras_serializable`, by name
 
 _NONE: Mapping[str, Callable[..., Any]] = MappingProxyType({})
+_by_name: ContextVar[bool] = ContextVar("by_name", default=False)
 _known: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("known", default=_NONE)
 
 
@@ -36,5 +38,24 @@ def own_function(name: str) -> Callable[..., Any] | None:
 
 
 def registered_name(function: Any) -> str | None:
-    """The name under which a function is registered."""
-    return next((name for name, x in registered.items() if x is function), None)
+    """The name under which a function is registered; within `functions_by_name` that of any other
+    that has one.
+
+    >>> with functions_by_name():
+    ...     registered_name(registered_name), registered_name(lambda x: x)
+    ('registered_name', None)
+    """
+    name = next((name for name, x in registered.items() if x is function), None)
+    if name is None and _by_name.get() and inspect.isfunction(function):
+        name = None if function.__name__ == "<lambda>" else function.__name__
+    return name
+
+
+@contextmanager
+def functions_by_name() -> Iterator[None]:
+    """Within the block, configs name all functions, for files that are read with them."""
+    token = _by_name.set(True)
+    try:
+        yield
+    finally:
+        _by_name.reset(token)

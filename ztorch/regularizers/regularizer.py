@@ -10,6 +10,7 @@ from ztorch.config import Named
 from ztorch.errors import ConfigError
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
+from ztorch.names.own_functions import own_function
 
 
 class Regularizer(Named, family="regularizer", such_as="l2"):
@@ -47,10 +48,10 @@ class _FunctionRegularizer(Regularizer, abstract=True):
     """A user-defined function as a regularizer."""
 
     def __init__(self, function: Callable[[Value], Value]):
-        self.function = function
+        self.own_function = function  # configs may name it
 
     def __call__(self, x: Value) -> Value:
-        penalty = traced(self.function, f"regularizer {self.label!r}", x)
+        penalty = traced(self.own_function, f"regularizer {self.label!r}", x)
         if getattr(penalty, "shape", None) != ():
             raise ConfigError(f"regularizer {self.label!r} returned {penalty!r}, not a scalar "
                               "tensor; reduce it with zt.ops.sum")
@@ -59,7 +60,7 @@ class _FunctionRegularizer(Regularizer, abstract=True):
     @property
     def label(self) -> str:
         """The name of the function."""
-        return getattr(self.function, "__name__", "function")
+        return getattr(self.own_function, "__name__", "function")
 
     def get_config(self) -> dict[str, Any]:
         raise ConfigError(f"regularizer {self.label!r} is a function, which cannot be written to a "
@@ -87,6 +88,7 @@ def get(spec: Any) -> Regularizer:
         >>> get("l2").l2
         0.01
     """
-    if callable(spec) and not isinstance(spec, (Regularizer, type)):
-        return _FunctionRegularizer(spec)
+    own = own_function(spec) if isinstance(spec, str) else spec
+    if callable(own) and not isinstance(own, (Regularizer, type)):
+        return _FunctionRegularizer(own)
     return Regularizer.get(spec)

@@ -18,6 +18,7 @@ from ztorch.layers.network import Network
 from ztorch.layers.operation import Operation
 from ztorch.layers.score_attention import Attention
 from ztorch.layers.symbol import LayerCall, SymbolicTensor, as_symbol, leaves, nested
+from ztorch.names.own_functions import functions_by_name
 from ztorch.weights.keras_branches import flat, is_plain_sequential
 from ztorch.weights.keras_classes import is_user_defined, registered_name
 from ztorch.weights.keras_op_arguments import BY_OP, op_arguments
@@ -54,7 +55,8 @@ class KerasWriter:
         Raises:
             Unsupported: Keras lacks some of its layers; the message lists all of them.
         """
-        spec = self.network(network)
+        with functions_by_name():
+            spec = self.network(network)
         if self.problems:
             raise Unsupported(f"model {network.name!r} cannot be written for Keras:\n" + "\n".join(
                 f"  {problem}" for problem in dict.fromkeys(self.problems))
@@ -150,12 +152,10 @@ class KerasWriter:
             return self.layer(argument)
         if isinstance(argument, (list, tuple)) and any(isinstance(x, Layer) for x in argument):
             return [self.layer(x) for x in argument]
-        if isinstance(argument, Named):
-            return named(argument, label)
-        if callable(argument) and isinstance(config, str):  # a function that was registered
+        if callable(argument) and isinstance(config, str):  # a user's function
             return {"module": "builtins", "class_name": "function", "config": config,
                     "registered_name": config}
-        return config
+        return named(argument, label) if isinstance(argument, Named) else config
 
     # -- functional models -------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ CASES: dict[str, Case] = {
     "units in words": lambda: L.Dense("ten"),
     "half a unit": lambda: L.Dense(2.5),
     "unknown activation": lambda: L.Dense(3, activation="rellu"),
-    "a layer as activation": lambda: L.Dense(3, activation=L.ReLU()),
+    "a layer as activation": lambda: L.Dense(3, activation=L.PReLU()),
     "unknown argument": lambda: L.Dense(3, use_biases=True),
     "unknown initializer": lambda: row(L.Dense(3, kernel_initializer="glorot")),
     "a name with a slash": lambda: L.Dense(3, name="a/b"),
