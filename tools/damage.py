@@ -96,14 +96,14 @@ def json_changed(text: bytes, rng: random.Random) -> bytes:
                 waiting.append(value)
     if not spots:
         return text + b","
-    (owner, key), (other, there) = rng.choice(spots), rng.choice(spots)
+    (owner, key), (other, other_key) = rng.choice(spots), rng.choice(spots)
     way = rng.randrange(5)
     if way == 0:
         del owner[key]
     elif way == 1:
         owner[key] = rng.choice((None, [], {}, "x", -1, 1.5, True, [[1]], {"a": 1}))
     elif way == 2:
-        owner[key] = json.loads(json.dumps(other[there]))
+        owner[key] = json.loads(json.dumps(other[other_key]))
     else:
         owner[key] = odd(owner[key], rng)
     return json.dumps(root).encode()

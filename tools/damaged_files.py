@@ -124,12 +124,12 @@ def parts(reports: Sequence[Report]) -> str:
     alike: collections.Counter[str] = collections.Counter()
     for report in own:
         if not names_part(report):
-            _, _, said = report.message.partition(".onnx ")
-            alike[re.sub(r"\d+", "N", said.partition(";")[0])] += 1
+            _, _, text = report.message.partition(".onnx ")
+            alike[re.sub(r"\d+", "N", text.partition(";")[0])] += 1
     lines = [f"{len(own) - sum(alike.values())} of {len(own)} messages about ONNX files name the "
              "part, such as a node; the others:", "",
              "| files | what is said of the file |", "| --- | --- |"]
-    return "\n".join([*lines, *(f"| {n} | {said} |" for said, n in alike.most_common())])
+    return "\n".join([*lines, *(f"| {n} | {text} |" for text, n in alike.most_common())])
 
 
 def table(reports: Sequence[Report]) -> str:

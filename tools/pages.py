@@ -139,10 +139,10 @@ def page(title: str, about: str, lines: Iterable[str]) -> str:
     return "\n".join([f"# {title}", "", about, "", *lines]) + "\n"
 
 
-def entry(thing: Any, members: Iterable[str] | None = None) -> list[str]:
+def entry(member: Any, members: Iterable[str] | None = None) -> list[str]:
     """A directive of mkdocstrings; `members` of a class are those to be shown."""
-    lines = [f"::: {thing.__module__}.{thing.__qualname__}"]
-    if inspect.isclass(thing):
+    lines = [f"::: {member.__module__}.{member.__qualname__}"]
+    if inspect.isclass(member):
         shown = list(members or ())
         lines += ["    options:", "      merge_init_into_class: true",
                   f"      members: {shown}",

@@ -101,8 +101,8 @@ class ComplexTensor(StandIn, TreeBranch):
     def __str__(self) -> str:
         return repr(self) if is_tracing() else str(self.numpy())
 
-    def __format__(self, how: str) -> str:
-        return format(self.item(), how) if how and not self.shape else format(str(self), how)
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
 
     # -- elements ----------------------------------------------------------------------------------
 

@@ -96,8 +96,8 @@ def dtypes_on(memory: str, kinds: Sequence[DType | type], dtypes: list[DType]) -
     if memory == "cpu":
         return dtypes
     tensors = [d for d in kinds if isinstance(d, DType)]
-    asked = {*tensors, result_type(*tensors)} if tensors else set()
-    return [d if d in asked else nearest_dtype(memory, d) for d in dtypes]
+    exact = {*tensors, result_type(*tensors)} if tensors else set()
+    return [d if d in exact else nearest_dtype(memory, d) for d in dtypes]
 
 
 @functools.cache  # a small kernel is compiled and loaded, so that the driver answers too

@@ -60,9 +60,9 @@ class OneNumber(Handle):
             raise TypeError(f"a tensor of {own} is not an index; use an integer")
         return int(self.item())
 
-    def __format__(self, how: str) -> str:
-        return format(self.item(), how) if how and not self.node.spec.shape else (
-            format(str(self), how))
+    def __format__(self, format_spec: str) -> str:
+        return format(self.item(), format_spec) if format_spec and not self.node.spec.shape else (
+            format(str(self), format_spec))
 
 
 @functools.cache

@@ -23,8 +23,8 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
     place = tuned_files.folder()
     if place is None or not current().tuned:
         return None
-    there = set(tuned_files.names())
-    if not there:
+    stored = set(tuned_files.names())
+    if not stored:
         return None
     on_gpu = target.limits.grid is not None
     count = 0 if on_gpu else tuned_files.usual_threads(threads)
@@ -35,7 +35,7 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
         if kernel.hints is not None:  # the user's own hints take precedence
             return None
         names = (tuned_files.file_name(kernel.work, m, count) for m in machines)
-        name = next((n for n in names if n in there), None)
+        name = next((n for n in names if n in stored), None)
         return None if name is None else _schedule(place / name, kernel)
 
     return choose

@@ -13,14 +13,14 @@ _TARGETS = ("label", "labels", "target", "targets", "y")
 
 
 def parts_of_columns(adapter: DataAdapter, item: Mapping[str, Any], with_targets: bool,
-                     whose: str) -> tuple[Any, ...]:
+                     owner: str) -> tuple[Any, ...]:
     """x, or x and y, of a row or batch whose columns have names.
 
     Args:
         adapter: Knows the inputs and targets of the program.
         item: The columns by name. All inputs and nothing else are x themselves.
         with_targets: Whether there must be y; False to predict.
-        whose: The owner of the columns, with a verb, for errors.
+        owner: The owner of the columns, with a verb, for errors.
     """
     inputs = [p.name for p in adapter.input_ports]
     if not with_targets and set(item) == {*inputs}:
@@ -32,7 +32,7 @@ def parts_of_columns(adapter: DataAdapter, item: Mapping[str, Any], with_targets
     missing = [name for name in inputs if name not in item]
     if missing or (len(inputs) != 1 and not adapter.several_inputs) or (
             with_targets and not targets):
-        raise DataError(f"{whose} the columns {', '.join(map(str, item))}, and it is not clear "
+        raise DataError(f"{owner} the columns {', '.join(map(str, item))}, and it is not clear "
                         "which are x and y; pass columns as arrays, such as fit(dataset['image'], "
                         "dataset['label']), or items (x, y)")
     x = {n: item[n] for n in inputs} if adapter.several_inputs else item[inputs[0]]

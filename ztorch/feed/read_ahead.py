@@ -38,12 +38,12 @@ class ReadAhead(Generic[T]):
 
     Args:
         items: The items to read, from now on in a thread with a copy of the context.
-        kept: Copies an item whose array the source will overwrite.
+        copy: Copies an item whose array the source will overwrite.
             It is called in the thread alone.
     """
 
-    def __init__(self, items: Iterator[T], kept: Callable[[T], T]):
-        self._items, self._kept = items, kept
+    def __init__(self, items: Iterator[T], copy: Callable[[T], T]):
+        self._items, self._copy = items, copy
         self._read = 0
         self._slow = True  # whether all items after the first took long
         self._queue: Queue[Entry[T]] | None = None
@@ -86,7 +86,7 @@ def _started(reader: ReadAhead[T]) -> tuple[Queue[Entry[T]], threading.Thread]:
     queue: Queue[Entry[T]] = Queue(AHEAD)
     unwanted = threading.Event()
     weakref.finalize(reader, unwanted.set).atexit = False
-    items, kept = reader._items, reader._kept
+    items, copy = reader._items, reader._copy
 
     def put(entry: Entry[T]) -> None:
         while not unwanted.is_set():
@@ -98,7 +98,7 @@ def _started(reader: ReadAhead[T]) -> tuple[Queue[Entry[T]], threading.Thread]:
     def read() -> None:
         try:
             for item in items:
-                put((kept(item),))
+                put((copy(item),))
                 if unwanted.is_set():
                     return
             put(_End(None))

@@ -131,13 +131,13 @@ class UnrolledCopies(ThreadCopies):
                 if isinstance(inner, SetVariable):
                     self.numbers.pop(inner.variable, None)
             numbers = dict(self.numbers)
-            made = super().copied(s)
+            copies = super().copied(s)
             self.numbers = numbers
         else:
-            made = super().copied(s)
+            copies = super().copied(s)
         if s in self.lines:
-            self.lines[made[0]] = self.lines[s]
-        return made
+            self.lines[copies[0]] = self.lines[s]
+        return copies
 
     def _unrolled(self, s: CountedLoop) -> Sequence[ThreadStatement] | None:
         """The iterations of a loop one after the other; None where its end is not known."""

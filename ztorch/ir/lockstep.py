@@ -110,20 +110,20 @@ class Lockstep:
             index = np.where(live, index, 0)
         return (index if store.base is None else index + store.base), live
 
-    def touch(self, at: int, store: Watched, how: str, places: np.ndarray,
-              live: np.ndarray | None, who: np.ndarray | None = None) -> None:
+    def touch(self, at: int, store: Watched, kind: str, places: np.ndarray,
+              live: np.ndarray | None, threads: np.ndarray | None = None) -> None:
         """Record an access; raise on a race or a read of an element that was never written."""
         shape = np.broadcast_shapes(
             places.shape, (self.threads, 1), live.shape if live is not None else (1, 1))
         accessed = np.broadcast_to(True if live is None else live, shape)
         places, *access = [np.broadcast_to(v, shape)[accessed] for v in (
-            places, self.number + self.shift if who is None else who, self.group + self.shift,
-            self.epoch)]
+            places, self.number + self.shift if threads is None else threads,
+            self.group + self.shift, self.epoch)]
         if store.in_flight_to is not None and store.in_flight_to[places].any():
             place = places[store.in_flight_to[places]][0] % store.spec.size
             raise self.fail(at, f"{store.spec.name}[{place}] is touched while a copy to it is in "
                             "flight: nothing has waited for it")
-        if store.reading is not None and how == "write":
+        if store.reading is not None and kind == "write":
             if store.reading[places].any():
                 place = places[store.reading[places] > 0][0] % store.spec.size
                 raise self.fail(at, f"{store.spec.name}[{place}] is overwritten while a product in "
@@ -131,14 +131,14 @@ class Lockstep:
             assert store.unfenced is not None
             store.unfenced[places] = access[0] % self.threads + 1
         if store.known is not None:
-            if how == "write":
+            if kind == "write":
                 store.known[places] = True
             elif not store.known[places].all():
                 place = places[~store.known[places]][0] % store.spec.size
                 raise self.fail(at, f"{store.spec.name}[{place}] is read but was never written "
                                 "(uninitialized)")
         if store.races is not None:
-            clash = getattr(store.races, how)(places, *access)
+            clash = getattr(store.races, kind)(places, *access)
             if clash.any():
                 place = places[clash][0] % store.spec.size
                 raise self.fail(at, f"race on {store.spec.name}[{place}]: another thread touched "

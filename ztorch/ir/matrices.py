@@ -20,29 +20,29 @@ from ztorch.ir.registers import conversion
 Step = Callable[[], None]  # runs one instruction
 
 
-def rounded(x: np.ndarray, kept: int) -> np.ndarray:
-    """Round float32 to `kept` bits of mantissa (0: all): to nearest, ties away from zero.
+def rounded(x: np.ndarray, mantissa: int) -> np.ndarray:
+    """Round float32 to `mantissa` bits of mantissa (0: all): to nearest, ties away from zero.
 
     >>> rounded(np.array([1 + 2**-11, 1 + 2**-12, -np.inf], np.float32), 10).tolist()
     [1.0009765625, 1.0, -inf]
     """
-    if not kept:
+    if not mantissa:
         return x
-    dropped = 23 - kept
+    dropped = 23 - mantissa
     bits = np.asarray(x, np.float32).view(np.uint32)
     nearest = (bits + np.uint32(1 << (dropped - 1))) & np.uint32(-1 << dropped & 0xFFFFFFFF)
     return np.where(np.isnan(x), x, nearest.view(np.float32))
 
 
-def truncated(x: np.ndarray, kept: int) -> np.ndarray:
-    """Float32 truncated to the first `kept` bits of mantissa (0: all).
+def truncated(x: np.ndarray, mantissa: int) -> np.ndarray:
+    """Float32 truncated to the first `mantissa` bits of mantissa (0: all).
 
     >>> truncated(np.array([1 + 2**-10 + 2**-11, -np.inf], np.float32), 10).tolist()
     [1.0009765625, -inf]
     """
-    if not kept:
+    if not mantissa:
         return x
-    bits = np.asarray(x, np.float32).view(np.uint32) & np.uint32(-1 << 23 - kept & 0xFFFFFFFF)
+    bits = np.asarray(x, np.float32).view(np.uint32) & np.uint32(-1 << 23 - mantissa & 0xFFFFFFFF)
     return np.where(np.isnan(x), x, bits.view(np.float32))
 
 
@@ -50,11 +50,11 @@ def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step
     d = instr.dest
     reach = _Reach(m, at, instr, d)
     assert d.fragment is not None
-    kept = 0 if d.fragment.role == "c" else d.fragment.shape.mantissa_bits
+    mantissa = 0 if d.fragment.role == "c" else d.fragment.shape.mantissa_bits
 
     def step() -> None:
         places, _ = reach(store, index, "read")
-        m.regs[d.id] = rounded(from_storage(d.dtype, store.data[places]), kept)
+        m.regs[d.id] = rounded(from_storage(d.dtype, store.data[places]), mantissa)
     return step
 
 
@@ -130,7 +130,7 @@ class _Reach:
         offsets = instr.attrs["off"] + rows * instr.attrs["pitch"] + columns
         self.offsets = offsets.reshape(m.subgroup, x.lanes)
 
-    def __call__(self, store: Watched, index: int, how: str,
+    def __call__(self, store: Watched, index: int, kind: str,
                  ) -> tuple[np.ndarray, np.ndarray | None]:
         m = self.m
         first = m.neighbors(self.at, m.regs[index].astype(np.int64), 1)
@@ -141,5 +141,5 @@ class _Reach:
             self.at, store, (first + self.offsets).reshape(m.threads, self.lanes), None)
         if store.races is not None or store.known is not None:
             m.shifts += m.threads  # numbers that no thread has used before
-            m.touch(self.at, store, how, places, live, m.number // m.subgroup + m.shifts)
+            m.touch(self.at, store, kind, places, live, m.number // m.subgroup + m.shifts)
         return places, live

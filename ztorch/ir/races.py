@@ -16,33 +16,33 @@ class _Log:
     """The last reads, or the last writes, of a memory: one entry per element."""
 
     def __init__(self, size: int):
-        self.who = np.full(size, NOBODY, np.int64)  # thread
-        self.group = np.full(size, NOBODY, np.int64)  # workgroup
+        self.thread = np.full(size, NOBODY, np.int64)
+        self.group = np.full(size, NOBODY, np.int64)  # a workgroup
         self.epoch = np.zeros(size, np.int64)  # barriers passed before the access
         self.empty = True  # as most are: inputs are only read, and few memories have atomics
 
-    def clashes(self, at: np.ndarray, who: np.ndarray, group: np.ndarray,
+    def clashes(self, at: np.ndarray, thread: np.ndarray, group: np.ndarray,
                 epoch: np.ndarray) -> np.ndarray:
         """Mask of the accesses that are not ordered after those in the log."""
         if self.empty:
             return np.zeros(at.shape, bool)
         last = self.group.take(at)
-        same_epoch = (self.epoch.take(at) == epoch) & (self.who.take(at) != who)
+        same_epoch = (self.epoch.take(at) == epoch) & (self.thread.take(at) != thread)
         return (last != NOBODY) & ((last != group) | same_epoch)
 
-    def remember(self, at: np.ndarray, who: np.ndarray, group: np.ndarray,
+    def remember(self, at: np.ndarray, thread: np.ndarray, group: np.ndarray,
                  epoch: np.ndarray) -> np.ndarray:
         """Log the accesses. Returns a mask of those whose element another thread accesses too."""
-        shared = self.clashes(at, who, group, epoch)
+        shared = self.clashes(at, thread, group, epoch)
         last = self.group.take(at)
         across_groups = (last != NOBODY) & (last != group)
         self.empty = False
-        self.who[at], self.group[at], self.epoch[at] = who, group, epoch
+        self.thread[at], self.group[at], self.epoch[at] = thread, group, epoch
         # If several of these threads access one element, the last one overwrote the entry.
-        shared |= self.who.take(at) != who
+        shared |= self.thread.take(at) != thread
         across_groups |= self.group.take(at) != group
         if shared.any():
-            self.who[at[shared]] = MANY
+            self.thread[at[shared]] = MANY
         if across_groups.any():
             self.group[at[across_groups]] = MANY
         return shared

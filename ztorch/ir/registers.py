@@ -218,16 +218,16 @@ class Registers(Lockstep):
     def _atomic(self, at: int, instr: Instr) -> Step:
         """Threads update one after the other."""
         regs, d, off = self.regs, instr.dest, instr.attrs["off"]
-        store, how = self.memory(at, instr, True, True), instr.opcode.removeprefix("atomic_")
+        store, update = self.memory(at, instr, True, True), instr.opcode.removeprefix("atomic_")
         index, *operands = map(self.key, instr.args)
         checked = store.races is not None or store.known is not None
         settle = _settle(d.dtype)
 
         def new(old: np.ndarray, *xs: np.ndarray) -> np.ndarray:
-            if how == "cas":
+            if update == "cas":
                 same = old.tobytes() == xs[0].astype(old.dtype).tobytes()
                 return xs[1] if same else old
-            meaning = None if how == "exchange" else OPCODES[how].meaning
+            meaning = None if update == "exchange" else OPCODES[update].meaning
             return xs[0] if meaning is None else settle(meaning(old, *xs))
 
         def step() -> None:

@@ -49,11 +49,11 @@ def written(statements: Sequence[ast.stmt]) -> dict[str, list[tuple[ast.Subscrip
 def written_from_before(statements: Sequence[ast.stmt]) -> set[str]:
     """The arrays of which statements write elements, without those that they make themselves."""
     out: set[str] = set()
-    made: set[str] = set()
+    own: set[str] = set()
     for s in statements:
-        out.update(n for n in written([s]) if n not in made)
+        out.update(n for n in written([s]) if n not in own)
         if isinstance(s, ast.Assign):
-            made.update(t.id for t in s.targets if isinstance(t, ast.Name) and t.id not in out)
+            own.update(t.id for t in s.targets if isinstance(t, ast.Name) and t.id not in out)
     return out
 
 

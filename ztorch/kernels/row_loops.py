@@ -209,7 +209,7 @@ class RowRules(ThreadRules):
     """Runs the statements of a row. As everywhere except in `zt.threads`, reads outside of an array
     return its first or last element, and writes outside are dropped."""
 
-    who, loop = "a row whose loops depend on data", "the loop over rows"
+    subject, loop = "a row whose loops depend on data", "the loop over rows"
     scattered: frozenset[str] = frozenset()  # arrays in which several rows may write one element
 
     def load(self, name: str, element: LoadElement, weak: bool) -> None:

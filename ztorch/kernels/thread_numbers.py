@@ -108,13 +108,13 @@ class ThreadNumbers(CallRules):
     statements: list[ThreadStatement]
     outer_names: frozenset[str] = frozenset()  # that were set before the loop
     passed_arrays: dict[Value, str]  # arrays of a kernel that its threads hand to this function
-    who, loop = "a thread", "zt.threads"  # in errors
+    subject, loop = "a thread", "zt.threads"  # in errors
     nested = 0  # number of loops, branches and choices around the line
 
     def number(self, node: ast.AST, x: Any) -> LoopTensor:
         """x as a number of the thread."""
         if isinstance(x, LoopTensor) and x.shape:
-            raise self.source.error(node, f"{self.who} works on numbers, and this is an array "
+            raise self.source.error(node, f"{self.subject} works on numbers, and this is an array "
                                     f"of shape {list(x.shape)}", "take an element: x[i]")
         if not isinstance(x, (LoopTensor, Affine, *NUMBERS)):
             raise self.source.error(node, f"{x!r} is not a number")
@@ -180,7 +180,7 @@ class ThreadNumbers(CallRules):
             raise self.source.error(node, f"{len(keys)} {'index' if len(keys) == 1 else 'indices'} "
                                     "for an array of "
                                     f"{len(array.shape)} axes, {list(array.shape)}",
-                                    f"{self.who} takes one element")
+                                    f"{self.subject} takes one element")
         flat: Any = None
         for k, n in zip(keys, array.shape, strict=True):
             if isinstance(k, LoopTensor) and not k.shape and k.dtype.is_int:
@@ -194,7 +194,7 @@ class ThreadNumbers(CallRules):
                     raise BadIndex(outside(k, k, n).partition(";")[0])
             else:
                 raise self.source.error(node, f"an index must be an integer, not {k.dtype}" if (
-                    isinstance(k, LoopTensor)) else f"{self.who} takes one element, no slice",
+                    isinstance(k, LoopTensor)) else f"{self.subject} takes one element, no slice",
                     "loop over the elements")
             place = self.along(place, n)
             flat = place if flat is None else self.arithmetic.binary(

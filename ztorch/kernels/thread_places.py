@@ -84,7 +84,7 @@ class ThreadPlaces:
             return
         size = next(iter(self.values.values())).shape
         places = np.broadcast_to(values, size).tolist()
-        this = Access(source, node, writes, {e: t for t, e in enumerate(places)})
+        access = Access(source, node, writes, {e: t for t, e in enumerate(places)})
         earlier = self.accesses.setdefault(array, [])
         for other in earlier:
             if other.writes == writes:  # two writes of one value are none
@@ -92,12 +92,12 @@ class ThreadPlaces:
             for thread, element in enumerate(places):
                 if other.threads.get(element, thread) != thread:
                     raise source.error(
-                        node, f"thread {thread} {this.verb} {ast.unparse(node)}, which thread "
+                        node, f"thread {thread} {access.verb} {ast.unparse(node)}, which thread "
                         f"{other.threads[element]} {other.verb} in line {other.line}, and nothing "
                         "says which comes first", "put zt.barrier() between the two lines"
-                        if this.line != other.line else "read it into a variable, and put "
+                        if access.line != other.line else "read it into a variable, and put "
                         "zt.barrier() before the write")
-        earlier.append(this)
+        earlier.append(access)
 
     def _values(self, v: Value) -> Any:
         """The value in each thread of the first block; None: unknown."""

@@ -84,8 +84,8 @@ class ThreadRules(ThreadFolds):
         for s in statements:
             before = len(self.statements)
             super().block([s])
-            for made in self.statements[before:]:
-                self.memory.lines.setdefault(made, (self.source, s))
+            for statement in self.statements[before:]:
+                self.memory.lines.setdefault(statement, (self.source, s))
 
     def _run_expr(self, s: ast.Expr) -> None:
         if isinstance(s.value, ast.Constant):
@@ -134,7 +134,7 @@ class ThreadRules(ThreadFolds):
         known = self.env.get(name)
         if known is not None and (name in self.outer_names or known.fixed):
             why = known.fixed or f"it is set before {self.loop}"
-            raise self.source.error(target, f"{self.who} cannot set {name}: {why}",
+            raise self.source.error(target, f"{self.subject} cannot set {name}: {why}",
                                     "use another name, or write into an array")
         own = isinstance(x, LoopTensor) and x.value in self.memory.own
         if name in self.once or (own and name in self.single):
@@ -193,7 +193,7 @@ class ThreadRules(ThreadFolds):
             return
         items = self.value(s.iter)
         if not isinstance(items, tuple):
-            raise self.source.error(s.iter, f"a loop of {self.who} goes over range(...), or a "
+            raise self.source.error(s.iter, f"a loop of {self.subject} goes over range(...), or a "
                                     "tuple that is known")
         names = {*assigned([s.target])} - {*assigned(s.body)}
         for item in items:  # unrolled

@@ -147,8 +147,9 @@ class ContrastLimitedAdaptiveHistogramEqualization(SpatialLayer):
         for axis, (grid, size) in enumerate(zip(self.tile_grid_size, tile, strict=True), 1):
             size, real = grid * size, x.shape[axis]
             if size > real:
-                there = np.arange(size) % (2 * real)
-                x = OPS.take(x, constant(np.minimum(there, 2 * real - 1 - there), "int32"), axis)
+                position = np.arange(size) % (2 * real)
+                position = np.minimum(position, 2 * real - 1 - position)
+                x = OPS.take(x, constant(position, "int32"), axis)
         return x
 
     def _tables(self, tones: Value, tile: tuple[int, int], d: DType) -> Value:

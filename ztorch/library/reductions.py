@@ -52,11 +52,11 @@ class Reductions(RawDevice):
         converted = op == "mean" and x.dtype.is_int and y.dtype.is_float
         if not (positions or converted):
             need_dtypes(f"reduce {op}", x.dtype, y=y)
-        kept = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+        with_ones = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
         dropped = tuple(n for k, n in enumerate(x.shape) if k not in axes)
-        if y.shape not in (kept, dropped):
+        if y.shape not in (with_ones, dropped):
             raise ShapeError(f"reduce {op}: y has shape {y.shape}, and must have {dropped} or "
-                             f"{kept}")
+                             f"{with_ones}")
         if not y.size:
             return
         if not x.size and op not in NEUTRAL:

@@ -26,15 +26,15 @@ def read(flat: Value, shape: Shape, strides: Shape) -> Value:
     """
     order = _nested("read", shape, strides)
     x = flat
-    done: Shape = ()
+    sizes: Shape = ()
     for k in order:
         n, s = shape[k], strides[k]
-        x = OPS.reshape(_resized(x, n * s), (*done, n, s))
-        done = (*done, n)
-    x = OPS.reshape(x[..., :1], done)
+        x = OPS.reshape(_resized(x, n * s), (*sizes, n, s))
+        sizes = (*sizes, n)
+    x = OPS.reshape(x[..., :1], sizes)
     x = OPS.transpose(x, tuple(sorted(range(len(order)), key=order.__getitem__)))
-    kept = tuple(n if k in order else 1 for k, n in enumerate(shape))
-    return OPS.broadcast_to(OPS.reshape(x, kept), shape)
+    with_ones = tuple(n if k in order else 1 for k, n in enumerate(shape))
+    return OPS.broadcast_to(OPS.reshape(x, with_ones), shape)
 
 
 def write(y: Value, strides: Shape, old: Value | None) -> Value:

@@ -74,8 +74,8 @@ class IoU(SumMetric, names=("io_u", "iou")):
         union = sums["true"] + sums["predicted"] - both
         chosen = np.zeros(self.num_classes)
         chosen[list(self.target_class_ids)] = 1
-        there = OPS.cast(OPS.not_equal(union, 0.0), both.dtype) * constant(chosen, both.dtype)
-        return ratio(OPS.sum(ratio(both, union) * there), OPS.sum(there))
+        counted = OPS.cast(OPS.not_equal(union, 0.0), both.dtype) * constant(chosen, both.dtype)
+        return ratio(OPS.sum(ratio(both, union) * counted), OPS.sum(counted))
 
 
 class BinaryIoU(IoU, names=("binary_io_u", "binary_iou")):

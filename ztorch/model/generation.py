@@ -37,12 +37,12 @@ class Generation:
         if list(model.inputs_by_name) != [""] or model.output_names != [""]:
             raise self._unsupported(model, "has several inputs or outputs")
         self.dtype = dtype(model.input_dtype or states.dtype)
-        taken, row = model.inputs_by_name[""].row_shape, model.output_rows()[""]
-        if len(taken) != 1 or not self.dtype.is_int:
-            raise self._unsupported(model, f"takes {taken} of {self.dtype}")
+        shape, row = model.inputs_by_name[""].row_shape, model.output_rows()[""]
+        if len(shape) != 1 or not self.dtype.is_int:
+            raise self._unsupported(model, f"takes {shape} of {self.dtype}")
         self.model, self.states, self.rows = model, states, rows
         varies = model.open_axes.get("", {}).get(0)  # the axis of the length, if it is open
-        self.length = sizes[varies] if varies else taken[0]
+        self.length = sizes[varies] if varies else shape[0]
         self.turns = min(TURNS, self.length)
         if len(row) != 2 or not (varies or row[0] == self.length):
             raise self._unsupported(model, f"gives {row}")

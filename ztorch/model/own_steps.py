@@ -145,9 +145,9 @@ class OwnSteps(Network, abstract=True):
         """The result of `compute_loss`, which a class may define without `training`, as in Keras:
         the loss of the step."""
         parameters = inspect.signature(self.compute_loss).parameters
-        told = "training" in parameters or any(
+        takes_training = "training" in parameters or any(
             p.kind is p.VAR_KEYWORD for p in parameters.values())
-        loss = self.compute_loss(*data, **({"training": training} if told else {}))
+        loss = self.compute_loss(*data, **({"training": training} if takes_training else {}))
         self._step("compute_loss").loss = loss
         return loss
 

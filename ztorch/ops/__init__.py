@@ -67,7 +67,7 @@ sys.modules[__name__].__class__ = _Found
 
 
 def __getattr__(name: str) -> Any:
-    asked = name
+    public_name = name
     if name in _OF_TENSORS:
         return dispatch.function_of_tensors(name)
     if name in _OF_NUMPY:
@@ -81,8 +81,8 @@ def __getattr__(name: str) -> Any:
             hint = nearest(name, (*REGISTRY, *ALIASES, *_OF_TENSORS), likeness=0.7)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
     call = _public(name)
-    setattr(_Found, asked, staticmethod(call))
-    for inner in _INSIDE.get(asked, ()):
+    setattr(_Found, public_name, staticmethod(call))
+    for inner in _INSIDE.get(public_name, ()):
         setattr(call, inner, _public(inner))
     return call
 

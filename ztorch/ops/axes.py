@@ -56,8 +56,9 @@ def moveaxis(x: Value, source: Axes, destination: Axes) -> Value:
         raise shape_error(f"ops.moveaxis moves {len(moved)} axes to {len(places)} places in",
                           x.shape)
     stay = iter(k for k in range(x.rank) if k not in moved)
-    there = dict(zip(places, moved, strict=True))
-    return OPS.transpose(x, tuple(there[k] if k in there else next(stay) for k in range(x.rank)))
+    source_of = dict(zip(places, moved, strict=True))
+    order = (source_of[k] if k in source_of else next(stay) for k in range(x.rank))
+    return OPS.transpose(x, tuple(order))
 
 
 @op(Sample(((2, 3, 4),), {"axis1": 0, "axis2": 2}), numpy=np.swapaxes)

@@ -54,9 +54,9 @@ def accumulated(params: Sequence[Value], grads: Sequence[Value], step: Value, ba
     totals = [total + g for total, g in zip(sums, grads, strict=True)]
     new = updates(params, [total * (1.0 / batches) for total in totals],
                   OPS.floor_divide(step, batches), written)
-    kept = {state: OPS.where(uses, value, written.get(state, state))
+    values = {state: OPS.where(uses, value, written.get(state, state))
             for state, value in new.items()}
-    return kept | {state: OPS.where(uses, 0.0, total)
+    return values | {state: OPS.where(uses, 0.0, total)
                    for state, total in zip(sums, totals, strict=True)}
 
 

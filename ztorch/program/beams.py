@@ -45,32 +45,32 @@ class Beam(Continuation):
     score: float = -math.inf  # its log-probability
 
 
-def search(program: Any, prompt: Any, length: int, how: Search) -> Any:
+def search(program: Any, prompt: Any, length: int, options: Search) -> Any:
     """The best continuation of a prompt, or of each prompt; see `Predictor.generate`."""
     generator = RowGenerator(program)
     positive("generate(length=...)", length)
-    assert how.beams is not None
-    if how.beams > generator.rows:
-        raise ConfigError(f"generate(beams={how.beams}) needs a row for each beam, but program "
+    assert options.beams is not None
+    if options.beams > generator.rows:
+        raise ConfigError(f"generate(beams={options.beams}) needs a row for each beam, but program "
                           f"{program.name!r} generates {generator.rows} at once; compile it with "
-                          f"decode={how.beams}")
-    stops = generator.stops(how.drawing)
+                          f"decode={options.beams}")
+    stops = generator.stops(options.drawing)
     several = is_several(prompt)
     rows = [generator.prompt(one) for one in (prompt if several else [prompt])]
     with alone(program):
-        texts = [_searched(generator, row, length, how, stops) for row in rows]
+        texts = [_searched(generator, row, length, options, stops) for row in rows]
     return texts if several else texts[0]
 
 
-def _searched(generator: RowGenerator, prompt: Continuation, length: int, how: Search,
+def _searched(generator: RowGenerator, prompt: Continuation, length: int, options: Search,
               stops: np.ndarray) -> np.ndarray:
     """The best continuation of one prompt."""
     beams = [Beam(list(prompt.window), live=k == 0, score=0.0 if k == 0 else -math.inf)
              for k in range(generator.rows)]
     written = 0
     with generator.program.borrow("beams") as call:
-        call.inputs["beams"][...] = how.beams
-        call.inputs["length_penalty"][...] = how.length_penalty
+        call.inputs["beams"][...] = options.beams
+        call.inputs["length_penalty"][...] = options.length_penalty
         call.inputs["stops"][...] = stops
         while written < length and any(beam.live for beam in beams):
             generator.fill(beams)

@@ -31,8 +31,8 @@ class TuningReport:
         known = len(self.kernels) - self.measured
         better = sum(k.schedule != k.rule for k in self.kernels)
         lines = [kernel_table(self.kernels), ""] if self.kernels else []
-        tried = "predicted" if self.predicted else "measured"
-        lines.append(f"{self.measured} kernels {tried}, {known} known before; {better} have a "
+        verb = "predicted" if self.predicted else "measured"
+        lines.append(f"{self.measured} kernels {verb}, {known} known before; {better} have a "
                      "better schedule than the rules give them")
         if self.interrupted:
             lines.append(f"Interrupted: {self.left} kernels are left; measurements are kept")

@@ -69,16 +69,16 @@ def _in_longer_rows(v: Value) -> Value:
 def with_padded_results(graph: Graph) -> Graph:
     """The graph with results of products in longer rows, if their rows are then reduced: tiles
     store such a result, and another kernel reads it."""
-    wanted = {v.args[0] for v in graph.nodes() if v.op.kind == "reduce"
+    padded = {v.args[0] for v in graph.nodes() if v.op.kind == "reduce"
               and v.attrs["axes"] == (v.args[0].rank - 1,) and _is_tile_result(v.args[0])}
-    wanted.difference_update(graph.roots)
-    if not wanted:
+    padded.difference_update(graph.roots)
+    if not padded:
         return graph
     new: dict[Value, Value] = {}
     for v in graph.nodes():
         out = rebuilt(v, tuple(new[a] for a in v.args))
         with layer_scope(v.layer):
-            new[v] = _in_longer_rows(out) if v in wanted else out
+            new[v] = _in_longer_rows(out) if v in padded else out
     return graph.with_roots(new[r] for r in graph.roots)
 
 

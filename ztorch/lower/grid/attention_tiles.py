@@ -44,10 +44,10 @@ def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | Non
     if shape is None:
         return None
     steps = padded(sizes_of(region), shape)[0] // shape.k
-    tried = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES,
+    schedules = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES,
                                          min(held, steps))
              for subgroups, high, block, held in ATTENTION_TILES)
-    fitting = [s for s in tried if not refusal(s, region, limits)]
+    fitting = [s for s in schedules if not refusal(s, region, limits)]
     return min(fitting, key=lambda s: _cost(s, sizes_of(region), shape, grid), default=None)
 
 
