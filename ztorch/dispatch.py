@@ -42,6 +42,7 @@ set_optimizer_state: Callable[[Any, Any], None]  # an optimizer, its states
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 on_numbers: Callable[..., Any]  # a name, a key, a function of values, operands -> its results
 stateless_call: Callable[[Any, Any, Any, Any, bool | None], Any]  # layer, weights, inputs, training
+added_losses: Callable[[Any], list[Any]]  # a layer -> the losses that its last call added
 reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> its object
 call_function: Callable[[Any, Any], Any]  # loaded code, arguments by port -> outputs by port

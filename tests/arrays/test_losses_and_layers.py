@@ -169,3 +169,37 @@ def test_random_numbers_in_layers_differ_by_step() -> None:
     moving, still = Noise(zt.random.SeedGenerator(1)), Noise(5)
     assert moving(x).tolist() != moving(x).tolist()
     assert still(x).tolist() == still(x).tolist() != [[0.0] * 3] * 2
+
+
+def test_losses_of_a_call_are_those_that_layers_and_regularizers_add() -> None:
+    class Inner(zt.layers.Layer):
+        def call(self, x: Any) -> Any:
+            self.add_loss(0.1 * zt.ops.sum(x, axis=-1))  # one for each row
+            return x
+
+    class Outer(zt.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = zt.layers.Dense(2, kernel_regularizer=zt.regularizers.L2(0.5))
+            self.inner = Inner()
+
+        def call(self, x: Any) -> Any:
+            return self.inner(self.dense(x))
+
+    layer, x = Outer(), np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    layer(zt.tensor(x + 7.0))
+    y = layer(zt.tensor(x)).numpy()  # the last call counts
+    kernel = layer.dense.kernel.numpy()
+    expected = [0.1 * y.sum(-1).mean(), 0.5 * (kernel ** 2).sum()]
+    np.testing.assert_allclose([loss.item() for loss in layer.losses], expected, rtol=1e-5)
+
+    def total(weights: list[Any]) -> Any:
+        _, _, losses = layer.stateless_call(weights, [], zt.tensor(x), return_losses=True)
+        return sum(losses)
+
+    weights = [zt.tensor(w.numpy()) for w in layer.trainable_weights]
+    value, (of_kernel, of_bias) = zt.value_and_grad(total)(weights)
+    np.testing.assert_allclose(value.item(), sum(expected), rtol=1e-5)
+    np.testing.assert_allclose(of_bias.numpy(), [0.1, 0.1], rtol=1e-5)
+    by_row = 0.1 * np.repeat(x.mean(0)[:, None], 2, 1)
+    np.testing.assert_allclose(of_kernel.numpy(), by_row + kernel, rtol=1e-5)

@@ -76,7 +76,7 @@ def test_losses_and_metrics_by_output(run: Run, tmp_path: Path) -> None:
         np.testing.assert_array_equal(a, b)
     # Outputs that are left out have no loss, and their data are left alone.
     ok(run("train", *how, "--loss", "size=mae", "--val", "d.npz", "--out", "b.zt"))
-    assert zt.load("b.zt").metrics_names == ["loss", "size_loss"]
+    assert zt.load("b.zt").metrics_names == ["loss"]
     ok(run("export", "two.py", "--train", *loss, "-o", "c.zt"))
     assert zt.load("c.zt").metrics_names == ["loss", "kind_loss", "size_loss"]
     assert "log" in ok(run("show", "two.py", "--function", "train", *loss))

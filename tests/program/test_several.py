@@ -136,7 +136,7 @@ def test_splits_and_weights_of_rows() -> None:
 
 def test_some_outputs_may_have_no_loss() -> None:
     only = compiled(loss={"size": "mse"}, metrics={}, loss_weights=None)
-    assert only.metrics_names == ["loss", "size_loss"]
+    assert only.metrics_names == ["loss"]  # as in Keras
     a = only.fit(X, SIZE, verbose=0, shuffle=False).history
     b = compiled(loss=[None, "mse"], metrics=[None, []], loss_weights=None).fit(
         X, {"size": SIZE}, verbose=0, shuffle=False).history

@@ -22,7 +22,7 @@ from ztorch.arrays.value_functions import as_layer_input
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, ShapeError, WeightsError
 from ztorch.graph.narrow import products_of
-from ztorch.graph.op import first_value, leaf
+from ztorch.graph.op import OPS, first_value, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.trees import flatten, unflatten
 from ztorch.graph.value import Value
@@ -41,6 +41,7 @@ class _Traced(NamedTuple):
     call: Call  # (weights, inputs, masks, counters) -> (outputs, new weights, masks, new counters)
     tree: Any  # structure of the outputs
     masked: tuple[int, ...]  # indices of the outputs that have a mask
+    added: int  # how many losses layers add, after the masks
     counters: list[Cell]  # seed and step of random numbers, and states of stateful layers
     changed: list[Cell]  # the cells that each call changes
     keepers: list[tuple[Layer, int]]  # stateful layers, and the batch size of their states
@@ -57,6 +58,8 @@ class _Memory:
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
 # The weights that a layer's call assigns.
 _assigned: weakref.WeakKeyDictionary[Layer, frozenset[Weight]] = weakref.WeakKeyDictionary()
+# The losses that the last call of a layer added.
+_added: weakref.WeakKeyDictionary[Layer, list[Tensor]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
 # The mask of a tensor that a layer returned, for the next layer. Ops do not propagate it.
 _masks: weakref.WeakKeyDictionary[TensorNode, TensorNode] = weakref.WeakKeyDictionary()
@@ -80,7 +83,7 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = N
         for label, x in zip(labels, leaves, strict=True)]))
     _build(layer, arguments, fixed)
     weights = [_weight_node(w, place) for w in layer.weights]
-    outputs, new = _called(layer, weights, arguments, training, place, fixed)
+    outputs, new, _added[layer] = _called(layer, weights, arguments, training, place, fixed)
     for weight, node in new.items():
         if weight in _assigned.get(layer, ()):
             weight.value = tensor_of(node).numpy()
@@ -97,13 +100,20 @@ def reset_states(layer: Layer) -> None:
                 cell.set(_zeros(kind))
 
 
+def added_losses(layer: Layer) -> list[Tensor]:
+    """The losses that a layer and those inside it added in its last call on tensors."""
+    return _added.get(layer, [])
+
+
 def _zeros(kind: Spec) -> TensorNode:
     return node_of_array(np.zeros(kind.shape), kind.dtype, kind.memory, copy=True)
 
 
 def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequence[Any],
-                   inputs: tuple[Any, ...], training: bool | None) -> tuple[Any, list[Tensor]]:
-    """The output of a layer with the given weights; see `Layer.stateless_call`."""
+                   inputs: tuple[Any, ...], training: bool | None
+                   ) -> tuple[Any, list[Tensor], list[Any]]:
+    """The output of a layer with the given weights, its other weights after the call, and the
+    losses that it adds; see `Layer.stateless_call`."""
     for weights in (trainable, non_trainable):
         if not isinstance(weights, (list, tuple)):
             raise WeightsError(f"layer {layer.name!r} takes its weights as lists of tensors, not "
@@ -126,9 +136,12 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
             if by_weight[w].spec.shape != w.shape:
                 raise WeightsError(f"weight {w.path!r} has shape {w.shape}, the given tensor "
                                    f"{by_weight[w].spec.shape}")
-    outputs, new = _called(layer, [by_weight[w] for w in layer.weights], (inputs, {}), training,
-                           place)
-    return outputs, [tensor_of(new[w]) for w in layer.non_trainable_weights]
+    outputs, new, added = _called(layer, [by_weight[w] for w in layer.weights], (inputs, {}),
+                                  training, place)
+    penalties = [cast(Any, w.regularizer)(tensor_of(by_weight[w])) for w in layer.weights
+                 if w.trains and w.regularizer is not None]
+    return (outputs, [tensor_of(new[w]) for w in layer.non_trainable_weights],
+            [*added, *penalties])
 
 
 _Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # inputs and keywords
@@ -161,8 +174,8 @@ def _weight_node(weight: Weight, place: str) -> TensorNode:
 
 def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
             training: bool | None, place: str, fixed: Mapping[str, Any] = _NOTHING,
-            ) -> tuple[Any, dict[Weight, TensorNode]]:
-    """The outputs of a layer, and its weights after the call."""
+            ) -> tuple[Any, dict[Weight, TensorNode], list[Tensor]]:
+    """The outputs of a layer, its weights after the call, and the losses that it adds."""
     leaves, tree = flatten(arguments)
     own = [operand_of(f"layer {layer.name!r}", x, place, True) for x in leaves]
     masks = {k: _masks[x] for k, x in enumerate(own) if x in _masks}
@@ -182,9 +195,10 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
     outputs = iter(map(tensor_of, results))
     tree_of_outputs = unflatten(traced.tree, outputs)
     new = dict(zip(layer.weights, (t.node for t in outputs), strict=False))
-    first = len(results) - len(traced.changed) - len(traced.masked)
+    end = len(results) - len(traced.changed)
+    first = end - traced.added - len(traced.masked)
     _masks.update((results[k], results[first + n]) for n, k in enumerate(traced.masked))
-    return tree_of_outputs, new
+    return tree_of_outputs, new, [tensor_of(x) for x in results[end - traced.added:end]]
 
 
 def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None, place: str,
@@ -210,7 +224,8 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None
     counters = [s for s in states.leaves.values() if s not in own]
     changed = [s for s in counters if s in context.updates]
     masks = {k: context.masks[y] for k, y in enumerate(outputs) if y in context.masks}
-    roots = [*outputs, *(context.updates.get(s, s) for s in stored), *masks.values(),
+    added = [*(OPS.mean(rows) for rows in context.losses), *context.penalties]
+    roots = [*outputs, *(context.updates.get(s, s) for s in stored), *masks.values(), *added,
              *(context.updates.get(s, s) for s in changed)]
 
     def build(values: Sequence[Value]) -> list[Value]:
@@ -222,7 +237,7 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None
     kinds = (*specs, *(c.node.spec for c in cells.values()))
     dtypes: list[DType] = [*(computed for _ in stored), *(s.dtype for s in kinds[count:])]
     return _Traced(Call(layer.name, kinds, dtypes, build, place), shape, tuple(masks),
-                   list(cells.values()),
+                   len(added), list(cells.values()),
                    [cells[s] for s in changed],
                    [(cast(Layer, keeper), s.shape[0]) for s, keeper in context.keepers.items()])
 

@@ -48,7 +48,7 @@ class OnTensors:
 
     def stateless_call(self, trainable_variables: Sequence[Any],
                        non_trainable_variables: Sequence[Any], *inputs: Any,
-                       training: bool | None = None) -> tuple[Any, list[Any]]:
+                       training: bool | None = None, return_losses: bool = False) -> Any:
         """The output for given weights, as in Keras. The layer's own weights stay unchanged.
 
         `zt.grad` computes gradients of the output with respect to the weights.
@@ -59,9 +59,12 @@ class OnTensors:
             *inputs: Tensors or arrays, with the batch as their first axis.
             training: Whether dropout and batch normalization behave as in training. `None` means
                 the mode in which the layer is called alone; see `Layer.__call__`. Default: `None`.
+            return_losses: Whether to return the losses that layers and regularizers add, too.
+                Default: `False`.
 
         Returns:
-            `(outputs, non_trainable_variables)`; the latter hold their values after the call.
+            `(outputs, non_trainable_variables)`, or with `return_losses` also a list of scalars.
+            The variables hold their values after the call.
 
         Raises:
             WeightsError: The number of weights or a shape is wrong.
@@ -75,6 +78,6 @@ class OnTensors:
             >>> dense.stateless_call([kernel, bias], [], x)[0].tolist()
             [[3.0, 4.0]]
         """
-        outputs, variables = dispatch.stateless_call(
+        outputs, variables, losses = dispatch.stateless_call(
             self, trainable_variables, non_trainable_variables, inputs, training)
-        return outputs, variables
+        return (outputs, variables, losses) if return_losses else (outputs, variables)

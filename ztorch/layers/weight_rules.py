@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ztorch import constraints, regularizers
+from ztorch import constraints, dispatch, regularizers
 from ztorch.config import described
 from ztorch.constraints import Constraint
 from ztorch.errors import ConfigError, UnknownName, ZtorchError
@@ -120,8 +120,8 @@ class WithWeightRules:
 
     @property
     def losses(self) -> list[Any]:
-        """The scalar terms that regularizers of trainable weights add to the loss. In a
-        `train_step`, those of a model also include the losses that layers add in `call`.
+        """The scalar terms that the last call of this layer, with the layers inside it, added to
+        the loss (`add_loss`), and those of regularizers of trainable weights.
 
         >>> import ztorch as zt
         >>> layer = zt.layers.Dense(2, kernel_regularizer=zt.regularizers.L2(0.5),
@@ -130,8 +130,10 @@ class WithWeightRules:
         >>> [penalty.item() for penalty in layer.losses]
         [3.0]
         """
-        return [w.regularizer(w if tracing.get() is not None else w.value)
-                for w in self.weights if w.trains and w.regularizer is not None]
+        traced = tracing.get() is not None
+        added = [] if traced else dispatch.added_losses(self)
+        return [*added, *(w.regularizer(w if traced else w.value)
+                          for w in self.weights if w.trains and w.regularizer is not None)]
 
     def add_loss(self, loss: Any) -> None:
         """Adds a term to the loss, in `call`, as in Keras.

@@ -53,8 +53,8 @@ class RowScores:
     of_batches: set[str] = field(default_factory=set)  # losses and metrics of a batch as a whole
 
     def losses(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value]) -> dict[str, Value]:
-        """The loss, with those that layers and regularizers add, under "loss". With several outputs
-        the loss of each is a score, too."""
+        """The loss, with those that layers and regularizers add, under "loss". Of several losses
+        each is a score, too."""
         for name, y in y_true.items():  # as long as predictions
             self.context.padding.declare(y, self.context.padding.of(y_pred[name]))
         with layer_scope("loss"):
@@ -63,8 +63,8 @@ class RowScores:
             weighted = [loss if self.objectives[name].weight == 1 else
                         loss * self.objectives[name].weight for name, loss in losses.items()]
             terms = [*weighted, *self.added()]
-            return {**({"loss": reduce(OPS.add, terms)} if terms else {}),
-                    **({} if "" in losses else {f"{name}_loss": x for name, x in losses.items()})}
+            parts = {f"{name}_loss": x for name, x in losses.items()} if len(losses) > 1 else {}
+            return {"loss": reduce(OPS.add, terms), **parts} if terms else parts
 
     def metrics(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value],
                 taken: Mapping[str, Value]) -> dict[str, Value]:
