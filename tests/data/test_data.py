@@ -253,3 +253,14 @@ def test_unknown_readers_suggest(name: str, hint: str) -> None:
     with pytest.raises(AttributeError, match=r"module 'ztorch\.data' has no attribute") as error:
         getattr(data, name)
     assert hint in str(error.value)
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize(("name", "sum_of_x", "sum_of_y"), [
+    ("friedman", 165.3913470013067, 453.6458671092987), ("gaps", 10393, 12122), ("shapes", 51364.50710557541, 112),
+    ("shape_masks", 49065.99321277952, 25091)])
+def test_computed_sets_stay_the_same(name: str, sum_of_x: float, sum_of_y: float) -> None:
+    """On each machine and in each version: scores of models are compared by them."""
+    (x, y), (x_test, _) = data.load(name, rows=40)
+    assert len(x) == 32 and len(x_test) == 8
+    np.testing.assert_allclose([x.sum(dtype=np.float64), y.sum(dtype=np.float64)], [sum_of_x, sum_of_y], rtol=1e-6)

@@ -17,7 +17,7 @@ from ztorch import layers as L
 from ztorch.errors import ArtifactError, ConfigError
 from ztorch.runtime.load import open_artifact
 from ztorch.sources.find import find
-from ztorch.sources.recipe import training_options
+from ztorch.sources.recipe import optimizer, training_options
 
 SIZES = {"batch_size": (2, 4), "sizes": {"time": (3, 5)}}
 
@@ -268,9 +268,9 @@ def test_several_losses_and_their_weights_come_back(tmp_path: Path) -> None:
     x = L.Input((3,))
     model = zt.Model(x, {"kind": L.Dense(2, "softmax")(x), "size": L.Dense(1)(x)})
     losses = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
-    for optimizer in ("sgd", None):
+    for name in ("sgd", None):
         program = model.compile("cpu:scalar", batch_size=2, loss=losses, loss_weights={"size": 0.5},
-                                optimizer=optimizer)
+                                optimizer=name)
         program.save(tmp_path / "two.zt")
         loaded = zt.load_model(tmp_path / "two.zt")
         if optimizer is None:  # it cannot continue to train
@@ -282,3 +282,11 @@ def test_several_losses_and_their_weights_come_back(tmp_path: Path) -> None:
     one.compile("cpu:scalar", batch_size=2, loss="mse", optimizer="sgd").save(tmp_path / "one.zt")
     arguments = zt.load_model(tmp_path / "one.zt").compile_arguments
     assert arguments["loss_weights"] is None and arguments["loss"]["class_name"] == "MeanSquaredError"
+
+
+def test_the_optimizer_of_a_name_and_a_rate() -> None:
+    assert type(optimizer(None, None)) is zt.optimizers.Adam
+    assert optimizer(None, 0.5).get_config() == zt.optimizers.Adam(0.5).get_config()
+    assert optimizer("sgd", None).get_config() == zt.optimizers.SGD().get_config()
+    spec = {"class_name": "SGD", "config": {"momentum": 0.5}}
+    assert optimizer(spec, 0.25).get_config() == zt.optimizers.SGD(0.25, momentum=0.5).get_config()

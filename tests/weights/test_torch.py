@@ -200,9 +200,11 @@ def test_names_for_a_part_of_the_model(tmp_path: Path) -> None:
         "net.0.a.bias", "net.0.a.weight", "net.0.b.bias", "net.0.b.weight"]
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("layer", "match"), [
     (lambda: L.GRU(4, reset_after=False), "reset_after=True"),
     (lambda: L.MultiHeadAttention(2, key_dim=5), "heads whose sizes do not add up"),
+    (lambda: L.MultiHeadAttention(2, key_dim=3, value_dim=4), "heads whose sizes do not add up"),
     (lambda: L.PReLU(), "an alpha for each position"),
 ])
 def test_what_torch_lacks(layer: Any, match: str, tmp_path: Path) -> None:
