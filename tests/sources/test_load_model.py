@@ -273,7 +273,7 @@ def test_several_losses_and_their_weights_come_back(tmp_path: Path) -> None:
                                 optimizer=name)
         program.save(tmp_path / "two.zt")
         loaded = zt.load_model(tmp_path / "two.zt")
-        if optimizer is None:  # it cannot continue to train
+        if name is None:  # it cannot continue to train
             assert loaded.compile_arguments == {}
         else:
             assert loaded.compile_arguments["loss_weights"] == {"kind": 1.0, "size": 0.5}

@@ -98,6 +98,8 @@ def test_outputs_and_configs(name: str) -> None:
 
 
 def test_vocabularies_are_read_and_set(tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").write_bytes("\ufeffa\u2028\r\nb\x85\n".encode())
+    assert L.StringLookup(vocabulary=str(tmp_path / "odd.txt")).get_vocabulary() == ["[UNK]", "a\u2028", "b\x85"]
     (tmp_path / "words.txt").write_text("a\nb\n")
     layer = L.StringLookup(vocabulary=str(tmp_path / "words.txt"), mask_token="")
     assert layer.get_vocabulary() == ["", "[UNK]", "a", "b"] and layer.vocabulary_size() == 4

@@ -71,8 +71,8 @@ class _Lookup(HostLayer):
             from ztorch.data.numpy_files import need_file
 
             need_file(vocabulary)
-            with open(vocabulary, encoding="utf-8") as file:
-                vocabulary = file.read().splitlines()
+            with open(vocabulary, encoding="utf-8-sig") as file:
+                vocabulary = [line.removesuffix("\n") for line in file]
         tokens = [self._token(v) for v in np.asarray(vocabulary, object).reshape(-1).tolist()]
         special = self._special
         name = type(self).__name__

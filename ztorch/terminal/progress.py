@@ -54,7 +54,7 @@ class Progress:
         self._start = 0.0
         self._step_seconds: float | None = None  # of all steps, without validation
         self._line_length = 0  # of the bar on the terminal
-        self._full, self._empty = _blocks(self._out)
+        self._full, self._empty = blocks(self._out)
 
     def begin(self, epoch: int = 0, steps: int | None = None) -> None:
         """Starts an epoch or an evaluation; `steps` is None if unknown."""
@@ -164,9 +164,8 @@ def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
     """
     numbers: dict[str, float] = {}
     for name, score in scores.items():
-        each = list(_flat(score))
-        single = each == [score]
-        numbers |= {name if single else f"{name}_{k}": x for k, x in enumerate(each)}
+        single = not hasattr(score, "__len__")
+        numbers |= {name if single else f"{name}_{k}": x for k, x in enumerate(_flat(score))}
     return numbers
 
 
@@ -198,7 +197,8 @@ def _values(logs: Mapping[str, Any]) -> str:
     return "".join(f" - {name}: {format_number(value)}" for name, value in logs.items())
 
 
-def _blocks(stream: TextIO) -> tuple[str, str]:
+def blocks(stream: TextIO) -> tuple[str, str]:
+    """The characters of the full and the empty part of a bar, which the stream can encode."""
     try:
         "━╺".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):

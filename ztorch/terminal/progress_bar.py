@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ztorch.terminal.progress import blocks
+
 
 class Progbar:
     """A bar of steps with the means of some values, on one line of the terminal.
@@ -65,9 +67,9 @@ class Progbar:
         if self.verbose == 2:
             print(f"{of}{means}")
             return
-        filled = self.width if self.target is None else round(
-            self.width * min(current / self.target, 1.0))
-        bar = "━" * filled + " " * (self.width - filled)
+        filled = round(self.width * min(current / self.target, 1.0)) if self.target else self.width
+        full, _ = blocks(sys.stdout)
+        bar = full * filled + " " * (self.width - filled)
         print(f"\r{of} {bar}{means}", end="\n" if done else "")
         sys.stdout.flush()
 
