@@ -244,3 +244,22 @@ def test_only_transparency_is_dropped_with_a_warning(tmp_path: Path) -> None:
         zt.utils.save_img(tmp_path / "rgba.png", np.zeros((2, 2, 4), np.uint8))
     with pytest.warns(UserWarning, match="no transparency"):
         zt.utils.save_img(tmp_path / "rgba.jpg", np.zeros((2, 2, 4), np.uint8))
+
+
+def test_batches_are_taken_skipped_and_mapped_in_any_order() -> None:
+    windows = utils.timeseries_dataset_from_array(np.arange(10), None, 1, batch_size=2)
+    numbers = list(range(0, 10, 2))  # the first of each batch
+
+    def firsts(batches: Any) -> list[int]:
+        listed = [int(batch.flat[0]) for batch in batches]
+        assert len(listed) == len(batches)
+        return listed
+
+    assert firsts(windows.take(-1)) == firsts(windows.take(9)) == firsts(windows.map(lambda x: x).take(-1)) == numbers
+    assert firsts(windows.skip(1).take(2)) == firsts(windows.take(3).skip(1)) == numbers[1:3]
+    assert firsts(windows.skip(7)) == firsts(windows.take(2).skip(3)) == firsts(windows.take(0)) == []
+    doubled = windows.map(lambda x: 2 * x).skip(3).prefetch().cache()
+    assert firsts(doubled) == [2 * n for n in numbers[3:]] and firsts(doubled.map(lambda x: x + 1)) == [13, 17]
+    for wrong in (lambda: windows.skip(-1), lambda: windows.take(-2), lambda: windows.take(1.5)):
+        with pytest.raises(ConfigError, match="must be an integer of at least 0"):
+            wrong()

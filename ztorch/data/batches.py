@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztorch.config import fraction, positive, whole, whole_seed
 from ztorch.data.registry import Pair
 from ztorch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def shuffled(seed: int, epoch: int, rows: int) -> np.ndarray:
@@ -24,7 +27,54 @@ def shuffled(seed: int, epoch: int, rows: int) -> np.ndarray:
     return np.argsort(np.random.Philox(key=key).random_raw(rows), kind="stable")
 
 
-class Batches:
+class Chained:
+    """Batches that follow one another, with what may be done to them one after the other."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def take(self, count: int) -> SomeBatches:
+        """The first batches.
+
+        Args:
+            count: How many; -1, or more than there are: all.
+        """
+        return SomeBatches(self, 0, len(self) if count == -1 else whole("take(count)", count))
+
+    def skip(self, count: int) -> SomeBatches:
+        """The batches after the first ones.
+
+        Args:
+            count: How many to skip.
+        """
+        return SomeBatches(self, whole("skip(count)", count), len(self))
+
+    def map(self, function: Callable[..., Any]) -> Mapped:
+        """Applies a function to each batch when it is read.
+
+        Args:
+            function: Takes the arrays of a batch, such as x and y, and returns a batch.
+        """
+        return Mapped(self, function)
+
+    def prefetch(self, buffer_size: int = 0) -> Self:
+        """Returns these batches unchanged, because `fit` always reads ahead.
+
+        Args:
+            buffer_size: Has no effect. Default: `0`.
+        """
+        return self
+
+    def cache(self) -> Self:
+        """Returns these batches unchanged; `arrays` of batches of files reads all rows into
+        memory."""
+        return self
+
+
+class Batches(Chained):
     """Base of data sets that yield batches (x, y) from files; one iteration is an epoch.
 
     With a seed, each epoch has a different order, which depends on the seed and on `epoch`, the
@@ -62,42 +112,6 @@ class Batches:
     def read(self, rows: np.ndarray) -> Pair:
         """Reads x and y of some rows, by their numbers."""
         raise NotImplementedError
-
-    def take(self, count: int) -> SomeBatches:
-        """The first batches.
-
-        Args:
-            count: How many; -1, or more than there are: all.
-        """
-        return SomeBatches(self, 0, len(self) if count < 0 else count)
-
-    def skip(self, count: int) -> SomeBatches:
-        """The batches after the first ones.
-
-        Args:
-            count: How many to skip.
-        """
-        return SomeBatches(self, count, len(self))
-
-    def map(self, function: Callable[..., Any]) -> Mapped:
-        """Applies a function to each batch when it is read.
-
-        Args:
-            function: Takes the arrays of a batch, such as x and y, and returns a batch.
-        """
-        return Mapped(self, function)
-
-    def prefetch(self, buffer_size: int = 0) -> Batches:
-        """Returns these batches unchanged, because `fit` always reads ahead.
-
-        Args:
-            buffer_size: Has no effect. Default: `0`.
-        """
-        return self
-
-    def cache(self) -> Batches:
-        """Returns these batches unchanged; `arrays` reads all rows into memory."""
-        return self
 
     def arrays(self) -> Any:
         """Reads all rows into memory.
@@ -144,7 +158,7 @@ class Batches:
         return part
 
 
-class SomeBatches:
+class SomeBatches(Chained):
     """A range of batches.
 
     Args:
@@ -161,18 +175,10 @@ class SomeBatches:
         return max(self._stop - self._start, 0)
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(iter(self._batches), self._start, self._stop)
-
-    def map(self, function: Callable[..., Any]) -> Mapped:
-        """Applies a function to each batch when it is read.
-
-        Args:
-            function: Takes the arrays of a batch, such as x and y, and returns a batch.
-        """
-        return Mapped(self, function)
+        return itertools.islice(iter(self._batches), self._start, max(self._start, self._stop))
 
 
-class Mapped:
+class Mapped(Chained):
     """Batches to which a function is applied when they are read.
 
     Args:
@@ -195,15 +201,3 @@ class Mapped:
     def __iter__(self) -> Iterator[Any]:
         for batch in self._batches:
             yield self._function(*batch) if isinstance(batch, tuple) else self._function(batch)
-
-    def take(self, count: int) -> SomeBatches:
-        """The first batches.
-
-        Args:
-            count: How many.
-        """
-        return SomeBatches(self, 0, count)
-
-    map = SomeBatches.map
-    prefetch = Batches.prefetch
-    cache = Batches.cache
