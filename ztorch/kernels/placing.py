@@ -4,6 +4,8 @@ loop variables."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,12 +75,6 @@ def positions(place: Affine) -> np.ndarray:
     return at.reshape(-1)
 
 
-def contiguous(index: ElementIndex) -> bool:
-    """Whether the elements that iterations write are adjacent."""
-    return all(isinstance(p, Affine) and (np.diff(positions(p)) == 1).all()
-               for p in index.places)
-
-
 def pad_elements(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[int, ...],
                  number: Any) -> Value:
     """The values that iterations write into an array whose other elements are all one number."""
@@ -90,29 +86,110 @@ def pad_elements(tile: LoopTensor, own: Axes, index: ElementIndex, shape: tuple[
     return OPS.pad(value, low, high, number)
 
 
-def replace_range(old: Value, tile: LoopTensor, own: Axes, index: ElementIndex) -> Value | None:
-    """The old array with a range of one axis replaced by the written elements; None if they are no
-    such range."""
-    value = arrange(tile, own, index)
-    axes = [k for k, (n, m) in enumerate(zip(old.shape, value.shape, strict=True)) if n != m]
-    if len(axes) != 1:
+@dataclass(frozen=True)
+class Runs:
+    """Positions along an axis: `count` runs of `width` neighbors, the first from `start` on, each
+    `period` after the last."""
+
+    start: int
+    count: int
+    period: int
+    width: int
+
+    def is_within(self, n: int) -> bool:
+        """Whether all of them are on an axis of n elements."""
+        return self.start >= 0 and self.start + (self.count - 1) * self.period + self.width <= n
+
+
+def runs_of(place: Affine) -> Runs | None:
+    """The positions of a place as runs; None if they are none."""
+    at = positions(place)
+    if not len(at):
         return None
-    [axis] = axes
-    place = index.places[axis - len(own)]
-    assert isinstance(place, Affine)
-    start = int(positions(place)[0])
-    end = start + value.shape[axis]
-    parts = [_part(old, axis, 0, start), value, _part(old, axis, end, old.shape[axis])]
-    return OPS.concat(*(p for p in parts if p.size), axis=axis)
+    gaps = np.flatnonzero(np.diff(at) != 1)
+    width = int(gaps[0]) + 1 if len(gaps) else len(at)
+    count = len(at) // width
+    period = int(at[width] - at[0]) if count > 1 else width
+    runs = at[:1, None] + np.arange(count)[:, None] * period + np.arange(width)
+    regular = count * width == len(at) and (at.reshape(count, -1) == runs).all()
+    return Runs(int(at[0]), count, period, width) if regular else None
 
 
-def _part(x: Value, axis: int, start: int, end: int) -> Value:
-    """A range along one axis; if it is exactly what was padded, the value before padding."""
+def replace_runs(old: Value, tiles: Sequence[Value], runs: Sequence[Runs], axis: int,
+                 combine: Callable[..., Value]) -> Value:
+    """The old array with the elements of some runs replaced. As a stack of what is written to each
+    place of a period, it has no masks, and writes to other places of the period join it.
+
+    Args:
+        old: The array.
+        tiles: What is written, and under which condition, in the order of `arrange`.
+        runs: Where, on each axis from `axis` on.
+        axis: The first axis that may be written in part.
+        combine: Called with old elements and their part of each tile; returns the new elements.
+    """
+    if not runs:
+        return combine(old, *tiles)
+    (run, *others), n = runs, old.shape[axis]
+
+    def new(elements: Value, first: int, end: int) -> Value:
+        parts = [part(tile, axis, first, end) for tile in tiles]
+        return replace_runs(elements, parts, others, axis + 1, combine)
+
+    def pieces(start: int, end: int, first: int, width: int) -> list[Value]:
+        """A range of the old array in which a run is replaced, from element `first` on."""
+        at = run.start + first // run.width * run.period
+        inside = new(part(old, axis, at, at + width), first, first + width)
+        return [part(old, axis, start, at), inside, part(old, axis, at + width, end)]
+
+    if run.count == 1:
+        return joined(pieces(0, n, 0, run.width), axis)
+    place = run.start % run.period  # in periods from a multiple of its length on, if it fits there
+    place = place if place + run.width <= run.period else 0
+    start = run.start - place
+    whole = min(run.count, (n - start) // run.period)  # the last period may be cut off
+    end = start + whole * run.period
+    before, after = old.shape[:axis], old.shape[axis + 1:]
+    periods = reshaped(part(old, axis, start, end), (*before, whole, run.period, *after))
+    slot = part(periods, axis + 1, place, place + run.width)
+    written = new(reshaped(slot, (*before, whole * run.width, *after)), 0, whole * run.width)
+    stack = joined([part(periods, axis + 1, 0, place), reshaped(written, slot.shape),
+                    part(periods, axis + 1, place + run.width, run.period)], axis + 1)
+    rest = [part(old, axis, end, n)] if whole == run.count else pieces(
+        end, n, whole * run.width, run.width)
+    return joined([part(old, axis, 0, start),
+                   reshaped(stack, (*before, end - start, *after)), *rest], axis)
+
+
+def joined(parts: Sequence[Value], axis: int) -> Value:
+    """Parts along an axis; those that are parts themselves as parts of one whole."""
+    flat = [x for p in parts if p.shape[axis] for x in (
+        p.args if p.op.name == "concat" and p.attrs["axis"] == axis else (p,))]
+    return OPS.concat(*flat, axis=axis)
+
+
+def reshaped(x: Value, shape: tuple[int, ...]) -> Value:
+    """The elements of x in another shape, without a chain of them."""
+    x = x.args[0] if x.op.name == "reshape" else x
+    return OPS.reshape(x, shape)
+
+
+def part(x: Value, axis: int, start: int, end: int) -> Value:
+    """A range along one axis; of what was joined or padded, the values before that."""
+    if (start, end) == (0, x.shape[axis]):
+        return x
+    size = tuple(end - start if k == axis else n for k, n in enumerate(x.shape))
+    if x.op.name == "full":
+        return OPS.full(size, x.attrs["value"], x.dtype)
+    if x.op.name == "concat" and x.attrs["axis"] == axis and start < end:
+        parts, first = [], 0
+        for y in x.args:
+            low, high = max(start - first, 0), min(end - first, y.shape[axis])
+            parts += [part(y, axis, low, high)] if low < high else []
+            first += y.shape[axis]
+        return joined(parts, axis)
     if x.op.name == "pad" and (start, end) == (x.attrs["low"][axis],
                                                x.shape[axis] - x.attrs["high"][axis]) and (
-            x.args[0].shape[:axis] + x.args[0].shape[axis + 1:]
-            == x.shape[:axis] + x.shape[axis + 1:]):
+            x.args[0].shape == size):
         return x.args[0]
-    first, size = [0] * x.rank, [*x.shape]
-    first[axis], size[axis] = start, end - start
-    return OPS.slice(x, tuple(first), (1,) * x.rank, tuple(size))
+    origin = tuple(start if k == axis else 0 for k in range(x.rank))
+    return OPS.slice(x, origin, (1,) * x.rank, size)

@@ -19,7 +19,14 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.kernels.arithmetic import TileArithmetic
-from ztorch.kernels.placing import contiguous, pad_elements, place_elements, replace_range
+from ztorch.kernels.placing import (
+    Runs,
+    arrange,
+    pad_elements,
+    place_elements,
+    replace_runs,
+    runs_of,
+)
 from ztorch.kernels.reading import BadIndex, ElementIndex, outside
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, union
 
@@ -100,21 +107,34 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
     elif missing:
         raise BadIndex(f"all iterations of {missing[0]} write the same element, and which comes "
                        "last is not known")
-    new_values, covered = place_elements(new, own, index, array.shape)
-    old = array.value
-    if reduction is not None:
-        both = LoopTensor(getattr(OPS, COMBINE[reduction][0])(old, new_values), own)
-        return both if covered is None else LoopTensor(OPS.where(covered, both.value, old), own)
-    if condition is not True:
-        written, _ = place_elements(_labeled(condition, index), own, index, array.shape)
-        covered = written if covered is None else OPS.logical_and(covered, written)
-    elif covered is not None and contiguous(index):
-        if old.op.name == "full":
-            return LoopTensor(pad_elements(new, own, index, array.shape, old.attrs["value"]), own)
-        if (replaced := replace_range(old, new, own, index)) is not None:
-            return LoopTensor(replaced, own)
-    return LoopTensor(new_values if covered is None else OPS.where(covered, new_values, old),
-                      own)
+    old, plain = array.value, condition is True and reduction is None
+    tiles = [new]  # of a reduction, a condition has chosen neutral elements
+    if condition is not True and reduction is None:
+        tiles.append(_labeled(condition, index))
+
+    def combined(before: Value, after: Value, *where: Value) -> Value:
+        if reduction is not None:
+            return getattr(OPS, COMBINE[reduction][0])(before, after)
+        return OPS.where(*where, after, before) if where else after
+
+    runs = _regular_runs(index, array.shape)
+    partial = [r for r, n in zip(runs or (), array.shape, strict=False) if r.width < n]
+    strided = any(r.count > 1 for r in partial)
+    if runs and partial and not strided and plain and old.op.name == "full":
+        return LoopTensor(pad_elements(new, own, index, array.shape, old.attrs["value"]), own)
+    if runs is not None and (strided or len(partial) <= plain):
+        arranged = [arrange(tile, own, index) for tile in tiles]
+        return LoopTensor(replace_runs(old, arranged, runs, len(own), combined), own)
+    placed = [place_elements(tile, own, index, array.shape) for tile in tiles]
+    value, covered = combined(old, *(v for v, _ in placed)), placed[0][1]
+    return LoopTensor(value if covered is None else OPS.where(covered, value, old), own)
+
+
+def _regular_runs(index: ElementIndex, shape: tuple[int, ...]) -> list[Runs] | None:
+    """The runs of positions on each axis; None if some positions are none, or outside."""
+    runs = [runs_of(p) for p in index.places if isinstance(p, Affine)]
+    inside = [r for r, n in zip(runs, shape, strict=True) if r is not None and r.is_within(n)]
+    return inside if len(inside) == len(runs) else None
 
 
 def combined_first(arithmetic: TileArithmetic, d: DType, index: ElementIndex, new: LoopTensor,

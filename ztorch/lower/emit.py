@@ -20,6 +20,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.lower.element_view import ElementView
 from ztorch.lower.index import Atom, Index, LoadedIndex, Quotient, Remainder, Var
 from ztorch.lower.positions import flatten, proper
+from ztorch.lower.tuning import INTERLEAVED_MAX
 
 
 @dataclass
@@ -39,7 +40,9 @@ class Emitter:
     # Other values that were computed in this scope, by position and condition.
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
     aligned: bool = False  # vectors are read and written at multiples of their length
-    deinterleaves: bool = False  # every second element is taken from two vectors, not gathered
+    # All that is read here, so that loads every few elements are shuffled out of whole vectors, and
+    # those between each other share them; None: such elements are gathered.
+    strided: Container[tuple[Value, Index]] | None = None
     borderless: bool = False  # no element is in a border, except where its index alone decides it
     # For each value in a local array, the loops of whose iterations it holds one alone, so that
     # its positions do not depend on them.
@@ -120,8 +123,10 @@ class Emitter:
             where = None
         if where is None and self._has_step(flat, -1):
             return self._load_backwards(v, flat)
-        if where is None and self.deinterleaves and self._has_step(flat, 2):
-            return self._every_second(v, flat)
+        if where is None and self.strided is not None:
+            for step in range(2, INTERLEAVED_MAX + 1):
+                if self._has_step(flat, step):
+                    return self._load_strided(v, flat, step)
         at, off, lanes = self.address(flat)
         if where is not None and where.lanes > lanes:  # one position, read for some of the lanes
             base = at if isinstance(at, Operand) else b.const(at, b.index)
@@ -150,14 +155,20 @@ class Emitter:
         x = b.shuffle(x, x, tuple(reversed(range(n))))
         return b.ne(x, 0) if v.dtype is boolean else x
 
-    def _every_second(self, v: Value, flat: Index) -> Operand:
-        """Every second element, from two vectors: the second one ends at the last of them."""
+    def _load_strided(self, v: Value, flat: Index, step: int) -> Operand:
+        """Lanes that are `step` elements apart, from as many vectors. Those of all elements between
+        are the same, where these are read, too; else the last vector ends at the last lane."""
         b, n = self.b, self.lanes
-        assert self.lane is not None
-        base, off = self._sum(flat.without(self.lane))
-        at = b.add(base, b.mul(self.bound[self.lane], 2))
-        low, high = (b.load(self.memory[v], at, off=off + k, lanes=n) for k in (0, n - 1))
-        x = b.shuffle(low, high, tuple(2 * k + (2 * k >= n) for k in range(n)))
+        assert self.lane is not None and self.strided is not None
+        first = flat.const % step
+        ends = flat - first, flat - first + (step - 1)
+        shared = all((v, end) in self.strided for end in ends)
+        base, off = self._sum((ends[0] if shared else flat).without(self.lane))
+        at = b.add(base, b.mul(self.bound[self.lane], step))
+        starts = [*range(0, (step - 1) * n, n), (step - 1) * (n if shared else n - 1)]
+        vectors = [b.load(self.memory[v], at, off=off + start, lanes=n) for start in starts]
+        elements = range(first if shared else 0, n * step, step)
+        x = picked(b, vectors, [(k // n, k - starts[k // n]) for k in elements])
         return b.ne(x, 0) if v.dtype is boolean else x
 
     def prefetch(self, v: Value, flat: Index, cache: int = 1) -> None:
@@ -173,6 +184,24 @@ class Emitter:
             x = self.b.cast(x, dtype=self.b.memories[mem].dtype)
         self.b.store(mem, at, x, off=off, mask=self.mask if lanes > 1 else None,
                      align=self._align(mem, lanes))
+
+    def store_interleaved(self, mem: str, v: Value, flat: Index, xs: Sequence[Operand]) -> None:
+        """Some numbers as the elements of v from a flat position on; lanes one after another."""
+        step, n = len(xs), self.lanes
+        if not self._has_step(flat, step):
+            for k, x in enumerate(xs):
+                self.store(mem, v, flat + k, x)
+            return
+        b = self.b
+        assert self.lane is not None
+        base, off = self._sum(flat.without(self.lane))
+        at = b.add(base, b.mul(self.bound[self.lane], step))
+        xs = [b.splat(x, n) for x in xs]
+        if v.dtype is boolean:
+            xs = [b.cast(x, dtype=b.memories[mem].dtype) for x in xs]
+        for k in range(step):
+            places = [(i % step, i // step) for i in range(k * n, (k + 1) * n)]
+            b.store(mem, at, picked(b, xs, places), off=off + k * n)
 
     def _align(self, mem: str, lanes: int) -> int:
         return lanes * self.b.memories[mem].dtype.bytes if self.aligned and lanes > 1 else 0
@@ -227,3 +256,16 @@ class Emitter:
             return b.rem(inner, atom.by)
         quotient = b.div(inner, atom.by)
         return b.sub(quotient, periods) if periods else quotient
+
+
+def picked(b: Builder, vectors: Sequence[Operand], places: Sequence[tuple[int, int]]) -> Operand:
+    """A vector of lanes of several vectors. `places`: for each lane, the number of a vector and of
+    its lane."""
+    n, (first, *others) = len(places), sorted({k for k, _ in places})
+    x = vectors[first]
+    lanes = [lane if k == first else i for i, (k, lane) in enumerate(places)]  # of x
+    for number in others or [first]:
+        x = b.shuffle(x, vectors[number], tuple(
+            n + lane if k == number else lanes[i] for i, (k, lane) in enumerate(places)))
+        lanes = [*range(n)]
+    return x

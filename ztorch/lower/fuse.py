@@ -14,7 +14,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.lower.cpu.contract import may_share_tiles, products_of
 from ztorch.lower.epilogues import is_heavy, split
 from ztorch.lower.index import Index
-from ztorch.lower.insets import INSET, part_of, position
+from ztorch.lower.insets import INSET, INTERLEAVED, part_of, position
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import (
     Region,
@@ -107,7 +107,8 @@ class _Fusion:
             near = sources if v.op is not INSET else {
                 self.region_of[s] for s in behind(v.args[0]) if s in self.region_of}
             kernels = [k for k in near if self.regions[k].kind in priority
-                       and not self.regions[k].members[0].op.partial]
+                       and not self.regions[k].members[0].op.partial
+                       and (v.op is not INTERLEAVED or self.regions[k].kind == "map")]
             for k in sorted(kernels, key=lambda k: (priority[self.regions[k].kind], -k)):
                 if self._join(v, k, sources):
                     return
@@ -167,7 +168,8 @@ class _Fusion:
         region = self.regions[k]
         x, axes = v.args[0], v.attrs["axes"]
         outer, inner, full = reduce_domain(x.shape, axes)
-        if region.kind in ("contract", "winograd") or region.size != x.size:
+        if region.kind in ("contract", "winograd") or region.size != x.size or (
+                region.interleaves):
             return False
         if region.kind == "map":
             if outer.extent == region.size:  # it reduces axes of size 1: keep the plain loop
@@ -205,6 +207,8 @@ class _Fusion:
         products of the same rows."""
         source, target = self.regions.get(h), self.regions[k]
         if source is None or source.size != target.size or source.members[0].op.partial:
+            return
+        if source.interleaves and target.kind != "map":
             return
         if source.kind != "map" and not _may_share_tiles(source, target, self.shared_tiles):
             return

@@ -1,5 +1,5 @@
-"""Values that are stored inside larger ones: within a border, or beside the other parts of a
-concatenation. Kernels write them there directly, so nothing is copied."""
+"""Values that are stored inside larger ones: within a border, beside the other parts of a
+concatenation, or in turns with them. Kernels write them there directly, so nothing is copied."""
 
 from __future__ import annotations
 
@@ -30,21 +30,38 @@ def _border_shape(fill: Value, shape: Shape, low: Shape, inner: Shape) -> tuple[
     return shape, fill.dtype
 
 
+def _interleaved_shape(*xs: Value, shape: Shape) -> tuple[Shape, DType]:
+    return shape, xs[0].dtype
+
+
+def _interleaved_body(e: Any, index: Any, shape: Shape) -> Any:
+    flat = flatten(index, shape) // e.count
+    first, *_ = [e.read(k, unflatten(flat, e.shape(k))) for k in range(e.count)]
+    return first
+
+
 # A tensor that contains x at the offset `low`. The rest of the buffer is unchanged: a border, or
 # another inset.
 INSET = Op("inset", "map", _inset_shape, _not_evaluated, body=_inset_body, cost=1)
 # A tensor that is `fill` around an inside of shape `inner`, which is not stored.
 BORDER = Op("border", "map", _border_shape, _not_evaluated,
             body=lambda e, index, **attrs: e.read(0, ()), cost=1, partial=True)
+# Values of one size, in turns: an element of each, then the next of each. A kernel computes one
+# element of all of them at a time. The body gives the first.
+INTERLEAVED = Op("interleaved", "map", _interleaved_shape, _not_evaluated,
+                 body=_interleaved_body, cost=1)
 
 
 def part_of(v: Value) -> Value:
-    """The value whose elements a kernel computes for v: the part of an inset, else v itself."""
-    return v.args[0] if v.op is INSET else v
+    """The value whose elements a kernel computes for v: the part of an inset, the first of
+    interleaved values, else v itself."""
+    return v.args[0] if v.op in (INSET, INTERLEAVED) else v
 
 
 def position(v: Value, flat: Index) -> Index:
     """The position of an element of `part_of(v)` in v."""
+    if v.op is INTERLEAVED:
+        return flat * len(v.args)
     if v.op is not INSET:
         return flat
     index = unflatten(flat, v.args[0].shape)

@@ -15,6 +15,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
+from ztorch.lower.insets import INTERLEAVED
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region, view_of
 
@@ -103,14 +104,19 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
     """Computes values at the position of a scope, then stores those in `target`.
 
     All stores come last, so nothing is read after it was overwritten in place."""
-    results: list[tuple[Value, Index, Operand]] = []
+    results: list[tuple[Value, Index, list[Operand]]] = []
     for v in values:
         if v not in target:
             continue
         flat = region.flat[v].replace(full)
-        results.append((v, flat, e.element(v, unflatten(flat, v.shape))))
-    for v, flat, x in results:
-        e.store(target[v], v, flat, x)
+        x = e.element(v, unflatten(flat, v.shape))
+        results.append((v, flat, [x] if v.op is not INTERLEAVED else [
+            e.element(a, unflatten(flat // len(v.args), a.shape)) for a in v.args]))
+    for v, flat, xs in results:
+        if v.op is INTERLEAVED:
+            e.store_interleaved(target[v], v, flat, xs)
+        else:
+            e.store(target[v], v, flat, *xs)
 
 
 def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ztorch.graph.value import Value
@@ -139,7 +139,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     everything = _everything(region)
     bordered = region.members[0].op is BORDER
     for part in border_parts(region) if bordered else parts_of(region, everything, s.lanes):
-        e = Emitter(b, memory, members=region.flat, deinterleaves=True)
+        e = Emitter(b, memory, members=region.flat, strided=frozenset(_reads(region, part)))
         _loops(e, region, part, target, limits, s)
 
 
@@ -198,14 +198,19 @@ def _fetch_rows(e: Emitter, region: Region, flat: Index, bound: dict[Var, Operan
             _Fetching(e.b, e.memory, bound).element(v, unflatten(at, v.shape))
 
 
+def _reads(region: Region, part: Part) -> Iterator[tuple[Value, Index]]:
+    """What a part of a region reads from memory, with positions in terms of its loops."""
+    for v in region.members:
+        for source, flat in real_reads(v, unflatten(region.flat[v], v.shape)):
+            if source not in region.flat:
+                yield source, flat.replace({region.outer: part.flat})
+
+
 def _columns_outermost(region: Region, part: Part, row: Var, limits: Limits) -> bool:
     """Whether the loop over columns is outside of the loop over rows: most of the elements that are
     read, such as the weights of a window, are the same for all rows, and fit in registers."""
     column = part.axes[-1]
-    places = {(source, flat.replace({region.outer: part.flat})) for v in region.members
-              for source, flat in real_reads(v, unflatten(region.flat[v], v.shape))
-              if source not in region.flat}
-    columns = [at for _, at in places if at.mentions(column)]
+    columns = [at for _, at in {*_reads(region, part)} if at.mentions(column)]
     invariant = sum(not at.mentions(row) for at in columns)
     short = column.extent * region.members[-1].dtype.bytes <= PAGE_BYTES
     return short and invariant >= len(columns) - invariant and (

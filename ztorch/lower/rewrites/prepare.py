@@ -28,6 +28,7 @@ from ztorch.lower.rewrites.column_groups import with_column_groups
 from ztorch.lower.rewrites.deep_products import loops_over_k
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.independent import as_recurrence, iterations_last
+from ztorch.lower.rewrites.interleaves import with_interleaves
 from ztorch.lower.rewrites.layouts import with_fewest_transposes
 from ztorch.lower.rewrites.loop_bodies import loops_outside, prepared_loop, prepared_result
 from ztorch.lower.rewrites.overwritten import is_stack
@@ -65,6 +66,7 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
         if fixed_role != SHARED or not graph.outputs:
             graph = with_column_groups(graph, limits)
         graph = with_padded_results(graph)
+    graph = with_interleaves(graph)
     return _Preparation(graph, limits, derived, fixed_role, often).run()
 
 

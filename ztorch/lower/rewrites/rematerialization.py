@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ztorch.graph.value import Value
-from ztorch.lower.insets import BORDER, INSET, position
+from ztorch.lower.insets import BORDER, INSET, INTERLEAVED, position
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region, real_reads, view_of
 from ztorch.lower.tuning import (
@@ -160,7 +160,7 @@ def _is_elementwise(v: Value) -> bool:
 
 
 def _is_map_or_reduction(v: Value) -> bool:
-    return v.op.kind in ("map", "reduce") and v.op not in (INSET, BORDER)
+    return v.op.kind in ("map", "reduce") and v.op not in (INSET, INTERLEAVED, BORDER)
 
 
 def _bytes(v: Value) -> int:

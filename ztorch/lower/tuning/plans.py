@@ -31,6 +31,11 @@ INSET_SHARE = row(
     "the least share of a padded or concatenated value that other kernels compute in place",
     "measured: a ShuffleNet, which concatenates equal parts of new and old values, takes 1.04 of "
     "the time at batch 32 if these are computed in place, too")
+INTERLEAVED_MAX = row(
+    "INTERLEAVED_MAX", 4, "values",
+    "the most values that one kernel stores in turns, and the largest stride of loads that are "
+    "shuffled out of whole vectors: the shuffles grow with its square",
+    "chosen: pixels have three or four channels")
 NAME_LENGTH_MAX = row(
     "NAME_LENGTH_MAX", 48, "characters",
     "the length of layer and ops in the name of a kernel",
