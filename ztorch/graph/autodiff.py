@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,11 +53,14 @@ def pullback(cotangents: Mapping[Value, Value], wrt: Sequence[Value]) -> list[Va
     for v in order:
         if any(a in dependent for a in v.args):
             dependent.add(v)
-    grads = dict(cotangents)  # as far as known
+    parts_of = {v: [g] for v, g in cotangents.items()}  # the terms of each gradient so far
     of_results: dict[Value, dict[int, Value]] = {}  # of loops: gradients of results by index
     for v in reversed(order):
-        upstream: Any = (of_results if v.op.kind in ("loop", "threads") else grads).get(v)
-        if upstream is None or v not in dependent or not v.args or v in wrt:
+        if v not in dependent or not v.args or v in wrt:
+            continue
+        upstream: Any = (of_results.get(v) if v.op.kind in ("loop", "threads") else
+                         _total(parts_of[v]) if v in parts_of else None)
+        if upstream is None:
             continue
         if v.op.kind in ("result", "threads_result"):
             by_index, index = of_results.setdefault(v.args[0], {}), v.attrs["index"]
@@ -72,5 +76,42 @@ def pullback(cotangents: Mapping[Value, Value], wrt: Sequence[Value]) -> list[Va
                 if part is None or arg not in dependent:
                     continue
                 assert part.shape == arg.shape and part.dtype == arg.dtype, (v, arg, part)
-                grads[arg] = OPS.add(grads[arg], part) if arg in grads else part
-    return [grads.get(w) for w in wrt]
+                parts_of.setdefault(arg, []).append(part)
+    return [_total(parts_of[w]) if w in parts_of else None for w in wrt]
+
+
+def _total(terms: Sequence[Value]) -> Value:
+    """The sum of the terms of a gradient. Those of neighboring parts of a tensor are joined."""
+    sums: list[Value] = []
+    for term in terms:
+        k = 0
+        while k < len(sums):
+            both = _joined(sums[k], term)
+            if both is not None:
+                del sums[k]
+                term, k = both, -1  # which may join others, too
+            k += 1
+        sums.append(term)
+    return functools.reduce(OPS.add, sums)
+
+
+def _joined(a: Value, b: Value) -> Value | None:
+    """The sum of two tensors that are zero except in neighboring parts; None of others."""
+    if a.op.name == b.op.name == "reshape" and a.args[0].shape == b.args[0].shape:
+        both = _joined(a.args[0], b.args[0])
+        return None if both is None else OPS.reshape(both, a.shape)
+    if a.op.name != "pad" or b.op.name != "pad" or a.attrs["value"] or b.attrs["value"]:
+        return None
+    first, second = sorted((a, b), key=lambda v: v.attrs["low"])
+    ends = [low + n for low, n in zip(first.attrs["low"], first.args[0].shape, strict=True)]
+    starts = second.attrs["low"]
+    apart = [k for k, low in enumerate(starts) if low != first.attrs["low"][k]]
+    if len(apart) != 1 or starts[apart[0]] != ends[apart[0]]:
+        return None
+    [axis], high = apart, second.attrs["high"]
+    if any(high[k] != n for k, n in enumerate(first.attrs["high"]) if k != axis):
+        return None
+    parts = [x for v in (first, second) for x in (
+        v.args[0].args if v.args[0].op.name == "concat" and v.args[0].attrs["axis"] == axis
+        else v.args)]
+    return OPS.pad(OPS.concat(*parts, axis=axis), first.attrs["low"], high)

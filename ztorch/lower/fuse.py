@@ -169,7 +169,7 @@ class _Fusion:
         x, axes = v.args[0], v.attrs["axes"]
         outer, inner, full = reduce_domain(x.shape, axes)
         if region.kind in ("contract", "winograd") or region.size != x.size or (
-                region.interleaves):
+                _interleaves(region)):
             return False
         if region.kind == "map":
             if outer.extent == region.size:  # it reduces axes of size 1: keep the plain loop
@@ -208,7 +208,7 @@ class _Fusion:
         source, target = self.regions.get(h), self.regions[k]
         if source is None or source.size != target.size or source.members[0].op.partial:
             return
-        if source.interleaves and target.kind != "map":
+        if _interleaves(source) and target.kind != "map":
             return
         if source.kind != "map" and not _may_share_tiles(source, target, self.shared_tiles):
             return
@@ -276,6 +276,10 @@ class _Fusion:
                 for other, before in self.before.items():
                     if before >> k & 1:
                         self.before[other] |= 1 << j
+
+
+def _interleaves(region: Region) -> bool:
+    return any(v.op is INTERLEAVED for v in region.members)
 
 
 def _may_share_tiles(one: Region, other: Region, most: int) -> bool:

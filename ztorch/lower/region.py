@@ -11,7 +11,7 @@ from typing import Any
 
 from ztorch.graph.value import Op, Value, attribute_key
 from ztorch.lower.index import Index, LoadedIndex, Var
-from ztorch.lower.insets import INSET, INTERLEAVED, part_of, position
+from ztorch.lower.insets import INSET, part_of, position
 from ztorch.lower.positions import flatten, proper, unflatten
 
 # Materializes a value that would otherwise be read through a view.
@@ -239,11 +239,6 @@ class Region:
     def is_row(self, v: Value) -> bool:
         return self.kind == "reduce" and self.flat[v] == position(v, Index.of(self.outer)) and (
             self.inner.extent > 1)
-
-    @property
-    def interleaves(self) -> bool:
-        """Whether some member holds several values in turns."""
-        return any(v.op is INTERLEAVED for v in self.members)
 
     def inset_at(self) -> list[Index]:
         """Where insets are stored."""

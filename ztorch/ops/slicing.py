@@ -31,14 +31,15 @@ def _slice_grad(o: Any, g: Value, y: Value, x: Value, start: Shape, step: Shape,
         start = tuple(a + s * (n - 1) if s < 0 else a
                       for a, s, n in zip(start, step, size, strict=True))
         step, g = tuple(abs(s) for s in step), o.flip(g, axes)
-    if any(s != 1 for s in step):  # insert zeros between elements, then pad
-        wide = [d for n in size for d in (n, 1)]
-        spread = [d for n, s in zip(size, step, strict=True) for d in (n, s)]
-        high = [b - a for a, b in zip(wide, spread, strict=True)]
-        g = o.pad(o.reshape(g, tuple(wide)), (0,) * len(wide), tuple(high))
-        g = o.reshape(g, tuple(n * s for n, s in zip(size, step, strict=True)))
-        span = tuple((n - 1) * s + 1 for n, s in zip(size, step, strict=True))
-        g = o.slice(g, (0,) * len(span), (1,) * len(span), span)
+    if any(s != 1 for s in step):  # each stepped axis as periods, and the places of a period
+        axes = list(zip(x.shape, start, step, size, strict=True))
+        cells = [n for _, _, s, m in axes for n in ((m,) if s == 1 else (m, 1))]
+        wide = [n for n, _, s, _ in axes for n in ((n,) if s == 1 else (-(-n // s), s))]
+        low = [k for _, a, s, _ in axes for k in ((a,) if s == 1 else divmod(a, s))]
+        high = [n - a - m for n, a, m in zip(wide, low, cells, strict=True)]
+        g = o.pad(o.reshape(g, tuple(cells)), tuple(low), tuple(high))
+        g = o.reshape(g, tuple(-(-n // s) * s for n, _, s, _ in axes))
+        return (o.slice(g, (0,) * x.rank, (1,) * x.rank, x.shape),)
     high = [n - a - m for n, a, m in zip(x.shape, start, g.shape, strict=True)]
     return (o.pad(g, start, tuple(high)),)
 

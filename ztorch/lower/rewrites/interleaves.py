@@ -7,58 +7,63 @@ would compute or read one element at a time, and test which value it belongs to.
 
 from __future__ import annotations
 
-import math
-
+from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.lower.insets import INTERLEAVED
 from ztorch.lower.region import is_view
 from ztorch.lower.tuning import INTERLEAVED_MAX
 
+Shape = tuple[int, ...]
+
 
 def with_interleaves(graph: Graph) -> Graph:
     """The graph with stacks of few values along their last axis as interleaved values."""
     nodes = graph.nodes()
-    if not any(map(_is_stack, nodes)):
+    stacks = {v: parts for v in nodes if (parts := _stacked(v))}
+    if not stacks:
         return graph
     readers: dict[Value, list[Value]] = {}
     for v in nodes:
         for a in v.args:
             readers.setdefault(a, []).append(v)
-    roots, shaped = {*graph.roots}, dict[Value, Value]()  # stacks, by the reshape they are read by
-    for v in nodes:
-        if _is_stack(v) and (_is_computed(v) or not _is_read_in_place(v, readers)):
-            shaped[v] = v
-            if v not in roots and [r.op.name for r in readers[v]] == ["reshape"]:
-                shaped[v] = readers[v][0]
+    roots, shapes = {*graph.roots}, dict[Value, Shape]()
     new: dict[Value, Value] = {}
     for v in nodes:
         args = tuple(new[a] for a in v.args)
-        if v in shaped:
+        parts = stacks.get(v, [])
+        if v in shapes:
+            new[v] = args[0]  # with this shape
+        elif any(map(_is_computed, parts)) or (parts and not _is_read_in_place(v, readers)):
+            [reader, *others] = readers.get(v, []) or [v]
+            if v not in roots and not others and reader.op.name == "reshape":
+                shapes[reader] = reader.shape
             with layer_scope(v.layer):
-                new[v] = INTERLEAVED(*args, shape=shaped[v].shape)
+                new[v] = INTERLEAVED(*(new.get(x, x) for x in parts),
+                                     shape=shapes.get(reader, v.shape))
         else:
-            new[v] = args[0] if v in shaped.values() else rebuilt(v, args)
+            new[v] = rebuilt(v, args)
     return graph.with_roots(new[r] for r in graph.roots)
 
 
-def _is_stack(v: Value) -> bool:
-    """Whether v holds one element of each of a few values after another."""
-    if v.op.name != "concat" or not v.size or not 2 <= len(v.args) <= INTERLEAVED_MAX:
-        return False
-    axis = v.attrs["axis"]
-    return math.prod(v.shape[axis:]) == len(v.args) and all(x.shape[axis] == 1 for x in v.args)
+def _stacked(v: Value) -> list[Value]:
+    """The few values of which v holds one element after another; empty if it holds others."""
+    count = v.shape[-1] if v.shape else 0
+    if not v.size or not 2 <= count <= INTERLEAVED_MAX:
+        return []
+    if v.op.name == "concat" and v.attrs["axis"] == v.rank - 1 and len(v.args) == count:
+        return [*v.args]
+    if v.op.name == "pad" and v.args[0].shape == (*v.shape[:-1], 1):
+        fill = OPS.full(v.args[0].shape, v.attrs["value"], v.dtype)
+        return [v.args[0] if k == v.attrs["low"][-1] else fill for k in range(count)]
+    return []
 
 
 def _is_computed(v: Value) -> bool:
-    """Whether some value of a stack has to be computed before it is stored."""
-    return any(not is_view(x) and x.op.kind != "leaf" for x in map(_without_views, v.args))
-
-
-def _without_views(v: Value) -> Value:
+    """Whether a value has to be computed before it is stored."""
     while is_view(v) and v.args:
         v = v.args[0]
-    return v
+    return not is_view(v) and v.op.kind != "leaf"
 
 
 def _is_read_in_place(v: Value, readers: dict[Value, list[Value]]) -> bool:
