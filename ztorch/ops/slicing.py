@@ -32,13 +32,14 @@ def _slice_grad(o: Any, g: Value, y: Value, x: Value, start: Shape, step: Shape,
                       for a, s, n in zip(start, step, size, strict=True))
         step, g = tuple(abs(s) for s in step), o.flip(g, axes)
     if any(s != 1 for s in step):  # each stepped axis as periods, and the places of a period
-        axes = list(zip(x.shape, start, step, size, strict=True))
-        cells = [n for _, _, s, m in axes for n in ((m,) if s == 1 else (m, 1))]
-        wide = [n for n, _, s, _ in axes for n in ((n,) if s == 1 else (-(-n // s), s))]
-        low = [k for _, a, s, _ in axes for k in ((a,) if s == 1 else divmod(a, s))]
+        cells, wide, low = list[int](), list[int](), list[int]()
+        for n, a, s, m in zip(x.shape, start, step, size, strict=True):
+            cells += [m] if s == 1 else [m, 1]
+            wide += [n] if s == 1 else [-(-n // s), s]
+            low += [a] if s == 1 else [a // s, a % s]
         high = [n - a - m for n, a, m in zip(wide, low, cells, strict=True)]
         g = o.pad(o.reshape(g, tuple(cells)), tuple(low), tuple(high))
-        g = o.reshape(g, tuple(-(-n // s) * s for n, _, s, _ in axes))
+        g = o.reshape(g, tuple(-(-n // s) * s for n, s in zip(x.shape, step, strict=True)))
         return (o.slice(g, (0,) * x.rank, (1,) * x.rank, x.shape),)
     high = [n - a - m for n, a, m in zip(x.shape, start, g.shape, strict=True)]
     return (o.pad(g, start, tuple(high)),)

@@ -51,8 +51,8 @@ def _stacked(v: Value) -> list[Value]:
     count = v.shape[-1] if v.shape else 0
     if not v.size or not 2 <= count <= INTERLEAVED_MAX:
         return []
-    if v.op.name == "concat" and v.attrs["axis"] == v.rank - 1 and len(v.args) == count:
-        return [*v.args]
+    if v.op.name == "concat" and v.attrs["axis"] == v.rank - 1:
+        return [*v.args] if all(x.shape[-1] == 1 for x in v.args) else []
     if v.op.name == "pad" and v.args[0].shape == (*v.shape[:-1], 1):
         fill = OPS.full(v.args[0].shape, v.attrs["value"], v.dtype)
         return [v.args[0] if k == v.attrs["low"][-1] else fill for k in range(count)]
