@@ -13,6 +13,7 @@ from tests.cases.covering import full
 from tests.cases.device_programs import all_agree
 from tests.cases.grouping import together
 from tests.kernels.random_sources import Writer, arguments, random_kernel
+from tests.kernels.random_strides import StridedWriter
 from tests.kernels.random_threads import random_thread_kernel, thread_arguments
 from tests.kernels.random_values import WideWriter
 from tests.parity import HERE, NARROW, C, Job, Module, agree, interpreted
@@ -43,7 +44,7 @@ def _job(seed: int, floats: str, writer: type[Writer] = Writer) -> Job:
 
 
 SEEDS = [*((seed, Writer) for seed in range(FIRST, FIRST + TRANSLATED)),
-         *((seed, WideWriter) for seed in range(FIRST, FIRST + WIDE))]
+         *((seed, writer) for seed in range(FIRST, FIRST + WIDE) for writer in (WideWriter, StridedWriter))]
 
 
 @together(by=lambda seed, writer: str(seed % 4))
@@ -61,7 +62,7 @@ def test_translated(seed: int, writer: type[Writer]) -> None:
 @together(by=lambda seed, writer: writer.__name__)
 @pytest.mark.parametrize(("seed", "writer"), [
     (seed, writer) for seed, writer in SEEDS if seed - FIRST < WIDE and (
-        writer is WideWriter or seed % 4 < 3)])  # loops with bounds that are data need max_steps
+        writer is not Writer or seed % 4 < 3)])  # loops with bounds that are data need max_steps
 def test_gradients(seed: int, writer: type[Writer]) -> None:
     """Along a direction, beside finite differences."""
     kernel, source = random_kernel(seed, writer)
@@ -104,7 +105,8 @@ def test_threads(seed: int) -> None:
 def _jobs(floats: str) -> list[Job]:
     seeds = dict.fromkeys([*range(FIRST + 5000, FIRST + 5000 + COMPILED), *ONCE_WRONG])
     return [*(_job(seed, floats) for seed in seeds),
-            *(_job(seed, floats, WideWriter) for seed in range(FIRST, FIRST + COMPILED // 2)),
+            *(_job(seed, floats, writer) for seed in range(FIRST, FIRST + COMPILED // 2)
+              for writer in (WideWriter, StridedWriter)),
             *(_thread_job(seed, floats) for seed in range(FIRST, FIRST + COMPILED // 2))]
 
 

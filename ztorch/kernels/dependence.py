@@ -8,12 +8,15 @@ runs its iterations in order.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from ztorch.kernels.patterns import element_update, flag, same, selection, variable_update
-from ztorch.kernels.tiles import Affine
+from ztorch.kernels.tiles import Affine, LoopVar
 from ztorch.kernels.uses import (
     assigned,
     definitions,
@@ -25,6 +28,8 @@ from ztorch.kernels.uses import (
     reads_of,
     simple_statements,
 )
+
+PLACES_COMPARED = 1 << 16  # positions along an axis that are compared one by one, in milliseconds
 
 
 class Conflict(NamedTuple):
@@ -157,12 +162,25 @@ def _own_parts(places: list[ast.expr], target: str, counters: Counters) -> bool:
     if counter is None or len(counter.terms) != 1:
         return False
     [var] = counter.terms
-    lines: list[tuple[int, int]] = []
-    for total in sums:
-        if total is None or {*total.terms} != {var}:
+    if any(total is None or var not in total.terms for total in sums):
+        return False
+    known = [total for total in sums if total is not None]
+    return all(_apart(a, b, var) for k, a in enumerate(known) for b in known[:k])
+
+
+def _apart(a: Affine, b: Affine, var: LoopVar) -> bool:
+    """Whether two places are the same sum, or differ in any two iterations of a counter."""
+    if {*a.terms} == {*b.terms} == {var}:
+        return disjoint((a.terms[var], a.const), (b.terms[var], b.const), var.extent)
+    if a == b:
+        return True
+    values = [np.zeros((), np.int64) + place.const for place in (a, b)]
+    for k, place in enumerate((a, b)):
+        if math.prod(v.extent for v in place.terms) > PLACES_COMPARED:
             return False
-        lines.append((total.terms[var], total.const))
-    return all(disjoint(a, b, var.extent) for k, a in enumerate(lines) for b in lines[:k])
+        for v, c in place.terms.items():
+            values[k] = values[k][..., None] + c * np.arange(v.extent)
+    return not np.intersect1d(values[0], values[1]).size
 
 
 def disjoint(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:

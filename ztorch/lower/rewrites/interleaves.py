@@ -7,6 +7,8 @@ would compute or read one element at a time, and test which value it belongs to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
@@ -20,7 +22,7 @@ Shape = tuple[int, ...]
 def with_interleaves(graph: Graph) -> Graph:
     """The graph with stacks of few values along their last axis as interleaved values."""
     nodes = graph.nodes()
-    stacks = {v: parts for v in nodes if (parts := _stacked(v))}
+    stacks = {v: parts for v in nodes if (parts := _stacked(v, v.args))}
     if not stacks:
         return graph
     readers: dict[Value, list[Value]] = {}
@@ -39,23 +41,26 @@ def with_interleaves(graph: Graph) -> Graph:
             if v not in roots and not others and reader.op.name == "reshape":
                 shapes[reader] = reader.shape
             with layer_scope(v.layer):
-                new[v] = INTERLEAVED(*(new.get(x, x) for x in parts),
-                                     shape=shapes.get(reader, v.shape))
+                new[v] = INTERLEAVED(*_stacked(v, args), shape=shapes.get(reader, v.shape))
         else:
             new[v] = rebuilt(v, args)
     return graph.with_roots(new[r] for r in graph.roots)
 
 
-def _stacked(v: Value) -> list[Value]:
-    """The few values of which v holds one element after another; empty if it holds others."""
+def _stacked(v: Value, args: Sequence[Value]) -> list[Value]:
+    """The few values of which v, with these arguments, holds one element after another; empty if
+    it holds others."""
     count = v.shape[-1] if v.shape else 0
     if not v.size or not 2 <= count <= INTERLEAVED_MAX:
         return []
+    one = (*v.shape[:-1], 1)
     if v.op.name == "concat" and v.attrs["axis"] == v.rank - 1:
-        return [*v.args] if all(x.shape[-1] == 1 for x in v.args) else []
-    if v.op.name == "pad" and v.args[0].shape == (*v.shape[:-1], 1):
-        fill = OPS.full(v.args[0].shape, v.attrs["value"], v.dtype)
-        return [v.args[0] if k == v.attrs["low"][-1] else fill for k in range(count)]
+        origin, unit = (0,) * (v.rank - 1), (1,) * v.rank
+        return [x if x.shape == one else OPS.slice(x, (*origin, k), unit, one)
+                for x in args for k in range(x.shape[-1])]
+    if v.op.name == "pad" and args[0].shape == one:
+        fill = OPS.full(one, v.attrs["value"], v.dtype)
+        return [args[0] if k == v.attrs["low"][-1] else fill for k in range(count)]
     return []
 
 
