@@ -6,6 +6,10 @@ import ast
 import itertools
 import textwrap
 
+import numpy as np
+import pytest
+
+import ztorch as zt
 from ztorch.kernels.dependence import Counters, conflict, disjoint
 
 Line = tuple[int, int]  # the step of an index per iteration, and its start
@@ -57,3 +61,36 @@ def test_reductions_are_recognized() -> None:
         assert isinstance(loop, ast.For)
         problem = conflict(loop, {"x", "t", "best"}, Counters({}, {}, ordered=True))
         assert (problem is None) == independent, (body, problem)
+
+
+@zt.kernel
+def heads(x, apart):
+    """Runs of four elements in periods of eight, two of a period in each iteration."""
+    out = np.zeros(x.shape, x.dtype)
+    for i in range(x.shape[0]):
+        for h in range(x.shape[1] // 8):
+            for d in range(4):
+                out[i, 8 * h + d] = x[i, 8 * h + d] + 1.0
+                out[i, 8 * h + apart + d] = 2.0 * x[i, 8 * h + 4 + d]
+    return out
+
+
+@zt.kernel
+def renamed(x):
+    """The name of a counter that also means something else."""
+    out = np.zeros(x.shape, x.dtype)
+    for h in range(x.shape[0] // 4):
+        d = 4
+        out[h + d] = x[h]
+        for d in range(2):
+            out[h + 2 * d] = x[h + d] * 2.0
+    return out
+
+
+@pytest.mark.parametrize(("apart", "at_once"), [(4, 3), (3, 1)])
+def test_places_of_several_counters(apart: int, at_once: int) -> None:
+    """Elements that no two iterations share may be of sums with the counters of inner loops."""
+    x = np.arange(48.0).reshape(2, 24)
+    np.testing.assert_array_equal(heads(x, apart), heads.debug(x, apart))
+    assert heads.explain(x, apart).count("iterations at once") == at_once
+    np.testing.assert_array_equal(renamed(x[0]), renamed.debug(x[0]))

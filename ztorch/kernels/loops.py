@@ -12,10 +12,11 @@ from ztorch.graph.op import OPS
 from ztorch.kernels.assignments import AssignmentRules
 from ztorch.kernels.block_loops import run_blocks
 from ztorch.kernels.control_flow import END_FLAG
+from ztorch.kernels.counters import inner_counters, known_numbers, unseen_counters
 from ztorch.kernels.dependence import Counters, conflict, written_from_before
 from ztorch.kernels.known_functions import grid
 from ztorch.kernels.ordered_loops import run_in_order
-from ztorch.kernels.row_loops import DataBounds, known_numbers, run_rows, unseen_counters
+from ztorch.kernels.row_loops import DataBounds, run_rows
 from ztorch.kernels.scope import Loop, Variable
 from ztorch.kernels.thread_functions import threads
 from ztorch.kernels.thread_loops import run_threads
@@ -108,7 +109,7 @@ class LoopRules(AssignmentRules):
         var = LoopVar(name, count)
         counter = first.plus(Affine({var: step}))
         problem = None if hasattr(s, END_FLAG) else conflict(s, {*self.env}, self._counters(
-            {name: counter}, ordered=True, ragged=last is not None))
+            s, {name: counter}, ordered=True, ragged=last is not None))
         if problem is None and not hasattr(s, END_FLAG):
             past = None if last is None else (ast.Lt() if step > 0 else ast.Gt(), counter, last)
             counters = {name: (counter if count > 1 else first).simple()}
@@ -135,9 +136,10 @@ class LoopRules(AssignmentRules):
                       f"up to {count} iterations in order: it may end early")
             run_in_order(self, s, name, first, step, count, last)
 
-    def _counters(self, values: dict[str, Affine], ordered: bool, ragged: bool = False,
+    def _counters(self, s: ast.For, values: dict[str, Affine], ordered: bool, ragged: bool = False,
                   unseen: frozenset[str] = frozenset()) -> Counters:
-        return Counters(values, {**known_numbers(self), **values}, ordered, ragged, unseen)
+        known = {**known_numbers(self), **inner_counters(self, s), **values}
+        return Counters(values, known, ordered, ragged, unseen)
 
     def _run_grid(self, s: ast.For, extents: list[Any]) -> None:
         targets = s.target.elts if isinstance(s.target, ast.Tuple) else [s.target]
@@ -161,7 +163,7 @@ class LoopRules(AssignmentRules):
                                     strict=True)]
         counters = [Affine({v: 1}) for v in loops]
         problem = conflict(s, {*self.env}, self._counters(
-            {} if together else dict(zip(names, counters, strict=True)), ordered=False,
+            s, {} if together else dict(zip(names, counters, strict=True)), ordered=False,
             unseen=unseen_counters(self, s)))
         if problem is not None:
             raise self.source.error(problem.node, f"the iterations of zt.grid have no order, but "

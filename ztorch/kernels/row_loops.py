@@ -27,16 +27,17 @@ from ztorch.graph.thread_program import (
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.control_flow import END_FLAG
+from ztorch.kernels.counters import known_numbers, unseen_counters
 from ztorch.kernels.dependence import Counters, conflict, own_elements, written
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.known_functions import grid
 from ztorch.kernels.patterns import element_update
-from ztorch.kernels.scope import Scope, Variable
+from ztorch.kernels.scope import Variable
 from ztorch.kernels.thread_loops import run_program
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.thread_rules import ThreadRules
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
-from ztorch.kernels.uses import assigned, first_use, names_in
+from ztorch.kernels.uses import assigned, first_use
 
 BLOCK_ROWS = 64  # threads of a block: two subgroups, and many blocks for workers to share
 ATOMIC = {"add": "add", "minimum": "min", "maximum": "max"}  # atomic updates by reduction
@@ -44,29 +45,6 @@ ATOMIC = {"add": "add", "minimum": "min", "maximum": "max"}  # atomic updates by
 
 class DataBounds(KernelError):
     """The bounds of a loop are data."""
-
-
-def known_numbers(t: Scope) -> dict[str, Affine | int]:
-    """The variables that are known while compiling."""
-    return {n: v.value for n, v in t.env.items()
-            if isinstance(v.value, Affine) or type(v.value) is int}
-
-
-def unseen_counters(t: Scope, s: ast.For) -> frozenset[str]:
-    """Counters of loops inside a loop whose bounds are elements of arrays."""
-    arrays = {n for n, v in t.env.items() if isinstance(v.value, LoopTensor) and v.value.shape}
-    data: set[str] = set()
-    for n in ast.walk(s):  # outer statements first: assigned names are known when used
-        if isinstance(n, ast.Assign) and _is_data(n.value, arrays, data):
-            data |= {*assigned([n])}
-    return frozenset(n.target.id for n in ast.walk(s) if isinstance(n, ast.For) and isinstance(
-        n.target, ast.Name) and isinstance(n.iter, ast.Call) and any(
-            _is_data(x, arrays, data) for x in n.iter.args))
-
-
-def _is_data(node: ast.expr, arrays: set[str], data: set[str]) -> bool:
-    return any(isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)
-               and n.value.id in arrays for n in ast.walk(node)) or bool(names_in(node) & data)
 
 
 @dataclass(frozen=True)
