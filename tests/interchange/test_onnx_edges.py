@@ -10,9 +10,12 @@ import pytest
 from onnx import helper
 
 import ztorch as zt
-from tests.interchange.onnx_files import evaluated, info, model_of, tensor, written
+from tests.interchange.onnx_files import evaluated, info, model_of, runtime, tensor, written
+from ztorch import layers as L
 from ztorch.interchange.onnx.graph import OnnxGraph
+from ztorch.interchange.onnx.save import encode
 
+INF = np.inf
 BYTES = np.array([5, 4, 250], np.uint8)
 EMPTY = [np.ones((2, 3, 8, 9), np.float32), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)]
 NO_BOXES = np.zeros((0, 3, 2, 1), np.float32)
@@ -49,3 +52,13 @@ def test_edges(name: str, tmp_path: Path) -> None:
     y = evaluated(graph, *x)
     assert y.dtype == expected.dtype
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("op", ["logaddexp", "remainder"])
+def test_files_compute_with_infinities_and_large_quotients(op: str) -> None:
+    a = np.array([[INF, -INF, INF, 1, 5, -5, 5, 1e6, -1e6, -7.5]], np.float32)
+    b = np.array([[INF, -INF, -INF, INF, INF, INF, -3, 0.3, 0.7, 2.5]], np.float32)
+    x, y = L.Input((10,)), L.Input((10,))
+    file = encode(zt.Model([x, y], getattr(zt.ops, op)(x, y)))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(runtime(file, a, b)[0], getattr(np, op)(a, b), rtol=1e-6)

@@ -32,7 +32,10 @@ Names = list[str]  # of tensors in the file
 def _remainder(w: Writer, v: Value, names: Names) -> str:
     if not v.dtype.is_float:
         return w.node("Mod", names)
-    return w.node("Sub", [names[0], w.node("Mul", [_floor_divide(w, v, names), names[1]])])
+    rest, zero = w.node("Mod", names, fmod=1), w.scalar(0, v)  # with the sign of the dividend
+    signs_differ = w.node("Xor", [w.node("Less", [x, zero]) for x in (rest, names[1])])
+    wrong = w.node("And", [signs_differ, w.node("Not", [w.node("Equal", [rest, zero])])])
+    return w.node("Where", [wrong, w.node("Add", [rest, names[1]]), rest])
 
 
 def _floor_divide(w: Writer, v: Value, names: Names) -> str:
@@ -48,6 +51,7 @@ def _hypot(w: Writer, v: Value, names: Names) -> str:
 
 def _logaddexp(w: Writer, v: Value, names: Names) -> str:
     gap = w.node("Neg", [w.node("Abs", [w.node("Sub", names)])])
+    gap = w.node("Where", [w.node("Equal", names), w.scalar(0, v), gap])  # of equal infinities
     correction = w.node("Log", [w.node("Add", [w.node("Exp", [gap]), w.scalar(1, v)])])
     return w.node("Add", [w.node("Max", names), correction])
 
