@@ -197,7 +197,7 @@ def test_ranges_of_counters() -> None:
     variable = b.var(i32, init=1)
     now = b.get(variable)
     assert [found(b, x) for x in (t, g, i, inside, never)] == [
-        (0, 1), (0, 2**31 - 1), (3, 49), (6, 98), (5, 5)]
+        (0, 1), (0, 2**31 - 1), (3, 45), (6, 90), (5, 5)]
     assert [found(b, x) for x in (byte, lanes, other)] == [(0, 255), (1, 8), (3, 11)]
     assert [found(b, x) for x in (rest, part)] == [(0, 6), (0, 2**28 - 1)]
     assert found(b, worker)[0] == 0 and found(b, workers)[0] == 1
