@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import ztorch as zt
 from tests.interchange.onnx_files import evaluated, info, model_of, runtime, tensor, written
 from ztorch import layers as L
+from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.graph import OnnxGraph
 from ztorch.interchange.onnx.save import encode
 
@@ -62,3 +63,19 @@ def test_files_compute_with_infinities_and_large_quotients(op: str) -> None:
     file = encode(zt.Model([x, y], getattr(zt.ops, op)(x, y)))
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(runtime(file, a, b)[0], getattr(np, op)(a, b), rtol=1e-6)
+
+
+def test_a_table_of_packed_codes_must_be_known(tmp_path: Path) -> None:
+    """It was read as one code a byte where it is an input."""
+    inputs = [info("table", TensorProto.UINT8, 4, 8), info("x", TensorProto.INT64, 2), info("s", TensorProto.FLOAT, 4, 1)]
+    node = helper.make_node("GatherBlockQuantized", ["table", "x", "s"], ["y"], domain="com.microsoft", block_size=16,
+                            bits=4)
+    made = model_of([node], inputs, [info("y", TensorProto.FLOAT, 2, 16)], opset=21)
+    made.opset_import.add(domain="com.microsoft", version=1)
+    table, x = np.arange(32, dtype=np.uint8).reshape(4, 8) * 7, np.array([3, 1])
+    scales, path = np.array([[0.5], [1], [2], [4]], np.float32), written(made, tmp_path / "m.onnx")
+    graph: Any = zt.onnx.load_layer(path)
+    with pytest.raises(Unsupported, match="input 0 depends on the data, on 'table'"):
+        evaluated(graph, table, x, scales)
+    fixed: Any = zt.onnx.load_layer(path, constants={"table": table})
+    np.testing.assert_array_equal(evaluated(fixed, x, scales), runtime(path, table, x, scales)[0])

@@ -91,7 +91,7 @@ def _gather_of_few_bits(n: Node) -> Result:
     table, indices, bits = n.input(0), n.value(1), n.attr("bits", 4)
     axis, along, block = (n.attr(name, default) for name, default in (
         ("gather_axis", 0), ("quantize_axis", 1), ("block_size", 128)))
-    packed = isinstance(table, np.ndarray) and bits < 8
+    packed = not isinstance(table, Coded) and bits < 8
     codes = constant(_unpacked(n.array(0), bits)) if packed else numbers_of(n, 0)
     axis, along = range(codes.rank)[axis], range(codes.rank)[along]
     if axis == along:
