@@ -158,9 +158,9 @@ def test_labels_and_classes_of_files_are_printed(tmp_path: Path, capsys: pytest.
 
 
 def test_folders_of_texts(tmp_path: Path) -> None:
-    for name, text in (("bad", "Oh no"), ("good", "Well done")):
+    for name, text in (("bad", "Oh no"), ("good", "\ufeffWell done")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "1.txt").write_text(text)
+        (tmp_path / name / "1.txt").write_text(text, "utf-8")
     texts = utils.text_dataset_from_directory(tmp_path, shuffle=False, max_length=4)
     x, y = texts.arrays()
     assert (x.tolist(), y.tolist(), texts.class_names) == (["Oh n", "Well"], [0, 1],

@@ -93,7 +93,7 @@ class TextDirectory(DirectoryBatches):
         for k, row in enumerate(rows):
             file = self.file_paths[row]
             try:
-                contents[k] = Path(file).read_text("utf-8")[:self._max_length]
+                contents[k] = Path(file).read_text("utf-8-sig")[:self._max_length]
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{file} cannot be read as text in UTF-8 ({error})") from None
         return self.labeled(contents, rows)
