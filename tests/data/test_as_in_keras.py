@@ -50,6 +50,7 @@ def test_wrong_arguments() -> None:
             ("hold no window of 9 steps", lambda: utils.timeseries_dataset_from_array(
                 range(5), None, 9)),
             ("needs left_size or right_size", lambda: utils.split_dataset(np.ones(3))),
+            ("make an array of a list of numbers", lambda: utils.split_dataset([1, 2, 3], left_size=2)),
             ("cannot split 5 rows into parts of 4 and 2", lambda: utils.split_dataset(
                 np.ones(5), left_size=4, right_size=2)),
             ("cannot split 5 rows into parts of 5 and 0", lambda: utils.split_dataset(

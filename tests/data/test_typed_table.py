@@ -174,3 +174,11 @@ def test_cells_that_only_resemble_numbers_are_strings() -> None:
 
 def test_examples_of_cells_stay_in_one_line() -> None:
     assert zt.data.table({"a": ["x\ny", "z"], "b": [1, 2]}).kinds["a"].examples == ("x y", "z")
+
+
+def test_large_integers_stay_apart() -> None:
+    ids = [2**53 + 1, 2**53, -2**60, 2**53 + 1]
+    for source in (ids, np.array(ids), np.array(ids, object)):
+        column = zt.data.table({"account": source, "b": range(4)}, category=["account"]).columns["account"]
+        assert column.texts == [str(k) for k in ids] and column.numbers.tolist() == [float(k) for k in ids]
+    assert zt.data.table({"a": [2**53, -2**53]}).columns["a"].cells.dtype == np.float64

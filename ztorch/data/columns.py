@@ -23,6 +23,7 @@ from ztorch.foreign_frames import is_gap as is_missing
 GAPS = frozenset(("", "na", "n/a", "<na>", "nan", "nat", "null", "none", "?"))
 MOST_BYTES = 1 << 30  # of a file or stream; a larger one is read batch by batch with zt.data.csv
 LONGEST_CELL = 1 << 20  # characters
+MOST_EXACT = 1 << 53  # float64 does not tell all larger integers apart
 
 
 @dataclass(frozen=True)
@@ -195,24 +196,33 @@ def _cells(name: str, values: Any) -> np.ndarray:
                        if isinstance(values, Iterable) and not isinstance(values, str) else values)
     if array.ndim != 1:
         raise DataError(f"column {name!r} has shape {array.shape}; a column has one axis")
-    if array.dtype.kind in "fiu":
+    if array.dtype.kind in "fiu" and not _has_large_integers(array):
         return array.astype(np.float64)
     if array.dtype.kind == "M":
         return _texts(np.datetime_as_string(array.astype("datetime64[s]")).tolist())
     if array.dtype.kind == "m":
         raise DataError(f"column {name!r} holds {DURATION}")
-    if array.dtype.kind not in "bOUS":
+    if array.dtype.kind not in "biuOUS":
         raise DataError(f"column {name!r} holds {array.dtype}, neither numbers nor strings; "
                         "convert it, or drop it")
     items = array.tolist()
     if nested := [x for x in items if isinstance(x, (list, tuple, Mapping, np.ndarray))]:
         raise DataError(f"column {name!r} holds values of {type(nested[0]).__name__}, neither "
                         "numbers nor strings; split it into columns, or drop it")
-    if all(x is None or (isinstance(x, (int, float, np.number)) and not isinstance(x, bool))
-           for x in items):
+    if not _has_large_integers(array) and all(
+            x is None or (isinstance(x, (int, float, np.number)) and not isinstance(x, bool))
+            for x in items):
         return np.array([np.nan if x is None else x for x in items], np.float64)
     return _texts(["" if is_missing(x) else x.decode("utf-8", "replace")
                    if isinstance(x, bytes) else str(x) for x in items])
+
+
+def _has_large_integers(array: np.ndarray) -> bool:
+    """Whether integers would lose digits as float64, such as long numbers of accounts."""
+    if array.dtype.kind == "O":
+        return any(isinstance(x, (int, np.integer)) and abs(int(x)) > MOST_EXACT for x in array)
+    return array.dtype.kind in "iu" and array.size > 0 and max(
+        int(array.max()), -int(array.min())) > MOST_EXACT
 
 
 def _texts(items: list[str]) -> np.ndarray:

@@ -40,6 +40,9 @@ def split_dataset(dataset: Any, left_size: float | None = None, right_size: floa
     arrays = dataset if isinstance(dataset, (tuple, list)) else (dataset,)
     is_batches = isinstance(dataset, Batches)
     columns = [] if is_batches else [np.asarray(a) for a in arrays]
+    if any(c.ndim == 0 for c in columns):
+        raise DataError("split_dataset takes an array, or a tuple or list of arrays; make an array "
+                        "of a list of numbers: numpy.array(dataset)")
     if len({len(c) for c in columns}) > 1:
         raise DataError("split_dataset takes arrays with the same number of rows, not "
                         f"{', '.join(str(len(c)) for c in columns)}")
