@@ -175,6 +175,8 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
     subgroup = (limits.grid.subgroup if limits.grid else 0) or 8
     group: list[tuple] = []
+    for kernel in {id(step.kernel): step.kernel for step in plan.steps}.values():
+        verify(kernel)
 
     def memory(place: Location) -> np.ndarray:
         if slots := {"inputs": inputs, "outputs": outputs}.get(place.space):
@@ -183,7 +185,6 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
 
     def run_group() -> None:
         for step, places in reversed(group) if backwards else group:
-            verify(step.kernel)
             buffers = {}
             parameters = [m for m in step.kernel.memories if m.space == "global"]
             for m, place in zip(parameters, places, strict=True):

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.cases import doubled
+from tests.cases import doubled, small_model
 from tests.cases.pretended_cuda import close, install
-from tests.cases.zoo import BATCH, rows, small
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry
 from tests.machines.ptx.running import rendered
@@ -21,11 +20,11 @@ from ztorch.backends import cuda_calls, gpu, registry
 from ztorch.backends.drivers import cuda
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen.render import shared_offsets
-from ztorch.commands.train import compiled
 from ztorch.dtypes import f32, i32
 from ztorch.errors import DeviceError, OutOfMemory
 from ztorch.ir.builder import Builder
 from ztorch.lower.grid.workgroups import threads
+from ztorch.program.program import Program
 from ztorch.runtime import remote_steps
 
 
@@ -34,6 +33,19 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     made = install(monkeypatch)
     yield made
     close(made)
+
+
+BATCH = 4
+
+
+def net() -> Program:
+    return small_model.compiled(device="cuda", batch_size=BATCH)
+
+
+def rows(batches: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random data that the model takes."""
+    random = np.random.default_rng(1)
+    return random.random((batches * BATCH, 4), np.float32), random.integers(0, 3, batches * BATCH)
 
 
 def everything() -> None:
@@ -114,8 +126,8 @@ def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
     """Copies and launches go into one stream, from and to memory that the driver knows; where it does
     not want to know it, they are done all the same. Small copies are part of the graph."""
     monkeypatch.setattr(gpu, "GRAPH_COPY_BYTES", most)
-    program = compiled(small("digits_mlp"), "cuda", BATCH)
-    x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
+    program = net()
+    x, _ = rows(1)
     want = program.predict(x)
     pinned = dict(fake.pinned)
     before = len(fake.calls)
@@ -126,7 +138,7 @@ def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
     registry.open_device("cuda").close()
     assert not fake.pinned
     fake.fail["cuMemHostRegister"] = "NOT_PERMITTED"
-    np.testing.assert_array_equal(compiled(small("digits_mlp"), "cuda", BATCH).predict(x).shape, want.shape)
+    np.testing.assert_array_equal(net().predict(x).shape, want.shape)
 
 
 @pytest.mark.parametrize("together", [1, 2])
@@ -135,10 +147,9 @@ def test_steps_of_fit_overlap(together: int, fake: FakeCuda, monkeypatch: pytest
     step whose loss is not finite is named though another one had begun."""
     monkeypatch.setattr(gpu, "GRAPH_COPY_BYTES", 0)
     monkeypatch.setattr(remote_steps, "MOST_STEPS", together)
-    recipe, made, seen = small("digits_mlp"), [], ("cuMemcpyHtoDAsync", "cuEventSynchronize")
-    program = compiled(recipe, "cuda", BATCH)
+    program, made, seen = net(), [], ("cuMemcpyHtoDAsync", "cuEventSynchronize")
     steps = 3 * together
-    x, y = rows(program.executable, program.metadata, recipe, steps)
+    x, y = rows(steps)
     first = program.get_weights()
 
     class EachStep(zt.callbacks.Callback):
@@ -172,9 +183,8 @@ def test_steps_come_one_by_one_where_a_second_batch_has_no_room(together: int, f
     monkeypatch.setattr(remote_steps, "MOST_STEPS", together)
     actual = []
     for short in (False, True):
-        recipe = small("digits_mlp")
-        program = compiled(recipe, "cuda", BATCH)
-        x, y = (a[:-1] for a in rows(program.executable, program.metadata, recipe, together + 1))
+        program = net()
+        x, y = (a[:-1] for a in rows(together + 1))
         program.fit(x[:together * BATCH], y[:together * BATCH], verbose=0)  # binds the first call
         total, bound = fake.total, len(registry.open_device("cuda")._recordings)
         fake.total = fake.used if short else total
@@ -194,8 +204,8 @@ def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:
 
 
 def test_a_failed_kernel_closes_the_device(fake: FakeCuda) -> None:
-    program = compiled(small("digits_mlp"), "cuda", BATCH)
-    x, _ = rows(program.executable, program.metadata, small("digits_mlp"), 1)
+    program = net()
+    x, _ = rows(1)
     d = registry.open_device("cuda")
     fake.sick = "ILLEGAL_ADDRESS"
     with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* are lost: compile"):
@@ -203,7 +213,7 @@ def test_a_failed_kernel_closes_the_device(fake: FakeCuda) -> None:
     for use in (lambda: program.predict(x), lambda: d.alloc(64), d.synchronize, d.memory):
         with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
             use()
-    again = compiled(small("digits_mlp"), "cuda", BATCH)  # nobody has to close it by hand
+    again = net()  # nobody has to close it by hand
     assert d.closed and registry.open_device("cuda") is not d and fake.retained == 1
     assert np.isfinite(again.predict(x)).all()
 

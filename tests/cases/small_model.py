@@ -19,7 +19,7 @@ def model(units: int = 5, **how: Any) -> zt.Sequential:
                           L.Dense(3, activation="softmax")], **how)
 
 
-def compiled(units: int = 5, **how: Any) -> Program:
-    return model(units).compile("cpu", **{
+def compiled(units: int = 5, device: str = "cpu", **how: Any) -> Program:
+    return model(units).compile(device, **{
         "batch_size": 8, "optimizer": "adam", "loss": "sparse_categorical_crossentropy",
         "metrics": ["accuracy"], **how})

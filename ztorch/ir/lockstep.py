@@ -53,6 +53,7 @@ class Lockstep:
         self.shift = 0  # added to thread numbers: iterations of parallel loops have own threads
         self.shifts = 0  # the largest shift so far
         self.subgroup = subgroup  # threads of a subgroup
+        self.repeated: dict[int, np.ndarray] = {}  # thread numbers, each for so many lanes
         self.active: np.ndarray | None = None  # mask (threads, 1); None: all
         self.regs: dict[int, np.ndarray] = {}  # values by id
         self.vars: dict[int, np.ndarray] = {}  # variables by id
@@ -98,7 +99,7 @@ class Lockstep:
         live = self.active
         if mask is not None:
             live = mask if live is None else mask & live
-        outside = (index < 0) | (index >= store.spec.size)
+        outside = index.astype(np.uint64) >= store.spec.size  # negative numbers are the largest
         if live is not None:
             outside = outside & live
         if outside.any():
@@ -113,12 +114,16 @@ class Lockstep:
     def touch(self, at: int, store: Watched, kind: str, places: np.ndarray,
               live: np.ndarray | None, threads: np.ndarray | None = None) -> None:
         """Record an access; raise on a race or a read of an element that was never written."""
-        shape = np.broadcast_shapes(
-            places.shape, (self.threads, 1), live.shape if live is not None else (1, 1))
-        accessed = np.broadcast_to(True if live is None else live, shape)
-        places, *access = [np.broadcast_to(v, shape)[accessed] for v in (
-            places, self.number + self.shift if threads is None else threads,
-            self.group + self.shift, self.epoch)]
+        shape = self.threads, max(places.shape[1], 1 if live is None else live.shape[1])
+        if places.shape != shape:
+            places = np.broadcast_to(places, shape)
+        if live is None:
+            rows, places = self.thread_of_each(shape[1]), places.reshape(-1)
+        else:
+            accessed = live if live.shape == shape else np.broadcast_to(live, shape)
+            rows, places = accessed.nonzero()[0], places[accessed]
+        if threads is None:
+            threads = self.number + self.shift
         if store.in_flight_to is not None and store.in_flight_to[places].any():
             place = places[store.in_flight_to[places]][0] % store.spec.size
             raise self.fail(at, f"{store.spec.name}[{place}] is touched while a copy to it is in "
@@ -129,7 +134,7 @@ class Lockstep:
                 raise self.fail(at, f"{store.spec.name}[{place}] is overwritten while a product in "
                                 "flight reads it: nothing has waited for it")
             assert store.unfenced is not None
-            store.unfenced[places] = access[0] % self.threads + 1
+            store.unfenced[places] = threads.take(rows) % self.threads + 1
         if store.known is not None:
             if kind == "write":
                 store.known[places] = True
@@ -138,11 +143,19 @@ class Lockstep:
                 raise self.fail(at, f"{store.spec.name}[{place}] is read but was never written "
                                 "(uninitialized)")
         if store.races is not None:
-            clash = getattr(store.races, kind)(places, *access)
+            clash = getattr(store.races, kind)(
+                places, threads.take(rows), (self.group + self.shift).take(rows),
+                self.epoch.take(rows))
             if clash.any():
                 place = places[clash][0] % store.spec.size
                 raise self.fail(at, f"race on {store.spec.name}[{place}]: another thread touched "
                                 "it since the last barrier")
+
+    def thread_of_each(self, lanes: int) -> np.ndarray:
+        """The thread of each access, where all threads access so many lanes."""
+        if lanes not in self.repeated:
+            self.repeated[lanes] = np.repeat(np.arange(self.threads), lanes)
+        return self.repeated[lanes]
 
     def arrived(self, at: int, store: Watched, places: np.ndarray, active: np.ndarray) -> None:
         """Check that threads have waited for the copies of the tiles that they read."""

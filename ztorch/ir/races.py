@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 NOBODY, MANY = -1, -2  # in place of a thread or workgroup: no access yet, several of them
+NO_RACE = np.zeros(1, bool)  # the mask of any number of accesses, none of which races
 
 
 class _Log:
@@ -18,32 +19,29 @@ class _Log:
     def __init__(self, size: int):
         self.thread = np.full(size, NOBODY, np.int64)
         self.group = np.full(size, NOBODY, np.int64)  # a workgroup
-        self.epoch = np.zeros(size, np.int64)  # barriers passed before the access
+        self.epoch = np.full(size, -1, np.int64)  # barriers passed before the access; -1: none yet
         self.empty = True  # as most are: inputs are only read, and few memories have atomics
 
     def clashes(self, at: np.ndarray, thread: np.ndarray, group: np.ndarray,
                 epoch: np.ndarray) -> np.ndarray:
         """Mask of the accesses that are not ordered after those in the log."""
         if self.empty:
-            return np.zeros(at.shape, bool)
+            return NO_RACE
         last = self.group.take(at)
         same_epoch = (self.epoch.take(at) == epoch) & (self.thread.take(at) != thread)
-        return (last != NOBODY) & ((last != group) | same_epoch)
+        return same_epoch | ((last != group) & (last != NOBODY))
 
     def remember(self, at: np.ndarray, thread: np.ndarray, group: np.ndarray,
                  epoch: np.ndarray) -> np.ndarray:
         """Log the accesses. Returns a mask of those whose element another thread accesses too."""
-        shared = self.clashes(at, thread, group, epoch)
-        last = self.group.take(at)
-        across_groups = (last != NOBODY) & (last != group)
+        shared, last = self.clashes(at, thread, group, epoch), self.group.take(at)
         self.empty = False
         self.thread[at], self.group[at], self.epoch[at] = thread, group, epoch
         # If several of these threads access one element, the last one overwrote the entry.
-        shared |= self.thread.take(at) != thread
-        across_groups |= self.group.take(at) != group
+        shared = shared | (self.thread.take(at) != thread)
         if shared.any():
+            across_groups = (last != NOBODY) & (last != group) | (self.group.take(at) != group)
             self.thread[at[shared]] = MANY
-        if across_groups.any():
             self.group[at[across_groups]] = MANY
         return shared
 
@@ -68,9 +66,8 @@ class Detector:
         self.reads, self.writes, self.atomics = _Log(size), _Log(size), _Log(size)
 
     def read(self, *access: np.ndarray) -> np.ndarray:
-        racing = self.writes.clashes(*access) | self.atomics.clashes(*access)
         self.reads.remember(*access)
-        return racing
+        return self.writes.clashes(*access) | self.atomics.clashes(*access)
 
     def write(self, *access: np.ndarray) -> np.ndarray:
         racing = self.reads.clashes(*access) | self.atomics.clashes(*access)
@@ -78,6 +75,5 @@ class Detector:
 
     def atomic(self, *access: np.ndarray) -> np.ndarray:
         """Atomic updates do not race with one another."""
-        racing = self.reads.clashes(*access) | self.writes.clashes(*access)
         self.atomics.remember(*access)
-        return racing
+        return self.reads.clashes(*access) | self.writes.clashes(*access)

@@ -128,6 +128,8 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     >>> [i.opcode for i in lane_by_lane(b.kernel()).body if i.opcode != "extract"]
     ['load', 'mul', 'mul', 'mul', 'mul', 'join', 'store']
     """
+    if not any(_has_lanes(i) for i in kernel.body):
+        return kernel
     taken = {a.id for i in kernel.body if _computes_lanes(i) for a in i.args if a.lanes > 1}
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     parts: dict[int, list[Operand]] = {}
@@ -156,7 +158,8 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
         elif i.opcode == "extract" and i.args[0].id in parts:
             extracted[i.dest.id] = parts[i.args[0].id][i.attrs["lane"]]
         else:
-            b.body.append(replace(i, args=tuple(whole(a) for a in i.args)))
+            args = tuple([whole(a) for a in i.args])
+            b.body.append(Instr(i.opcode, i.dest, args, i.attrs))
             b.forget()
             if i.dest.id in taken:
                 parts[i.dest.id] = [b.extract(i.dest, k) for k in range(lanes)]
@@ -167,10 +170,14 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
 def _computes_lanes(i: Instr) -> bool:
     """Whether an instruction computes with a vector: does more than load, store or extract. Matrix
     fragments do not count as vectors."""
-    if any(o.fragment is not None for o in (i.dest, *i.args)):
+    if not _has_lanes(i) or len(i.args) == {"load": 1, "store": 2, "extract": 1}.get(i.opcode):
         return False
-    moves = len(i.args) == {"load": 1, "store": 2, "extract": 1}.get(i.opcode)
-    return not moves and any(o.lanes > 1 for o in (i.dest, *i.args))
+    return all(o.fragment is None for o in (i.dest, *i.args))
+
+
+def _has_lanes(i: Instr) -> bool:
+    """Whether the result or an operand of an instruction has several lanes."""
+    return i.dest.lanes > 1 or True in [a.lanes > 1 for a in i.args]  # quicker than `any`
 
 
 def _part(b: Builder, i: Instr, args: list[Operand], k: int) -> Operand:
@@ -207,7 +214,8 @@ def launched(kernel: Kernel) -> tuple[Kernel, Grid]:
             ended.add(i.dest.id)
             body.append(Instr(f"{kind}_id", new[i.dest.id], (), {"axis": i.attrs.get("axis", 0)}))
         elif i.opcode != "end_loop" or i.args[0].id not in ended:
-            body.append(replace(i, args=tuple(new.get(a.id, a) for a in i.args)))
+            args = tuple([new.get(a.id, a) for a in i.args])
+            body.append(Instr(i.opcode, i.dest, args, i.attrs))
     return replace(kernel, body=tuple(body)), launch_grid(kernel)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from tests.machines.ptx.fused import fma64
 from tests.machines.ptx.parse import BITS, Instruction, PtxError
 from ztorch.dtypes import DType, bf16, dtype, from_storage, to_storage
 
@@ -75,7 +74,7 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
     if key == ("rem",) and not is_float:
         return _typed(_rest, d), (bits, bits), bits
     if key == ("fma",) and is_float:
-        return _typed(_fma32 if bits == 32 else _fma64, d), (bits,) * 3, bits
+        return _typed(_fma32 if bits == 32 else fma64, d), (bits,) * 3, bits
     if (name, how, kind) in (("rcp", ["approx", "ftz"], "f64"), ("rsqrt", ["approx", "ftz"], "f64")):
         return (lambda x: _rough(x.view(d), name == "rsqrt")), (bits,), bits
     if name in ("ex2", "rcp") and (how, kind) == (["approx", "ftz"], "f32"):
@@ -205,11 +204,6 @@ def _fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
         even = (s.view(np.uint64) & np.uint64(1)) == 0
         s = np.where(inexact & even, np.nextafter(s, np.where(error > 0, np.inf, -np.inf)), s)
     return s.astype(np.float32)
-
-
-_libm = ctypes.CDLL(ctypes.util.find_library("m"))
-_libm.fma.restype, _libm.fma.argtypes = ctypes.c_double, (ctypes.c_double,) * 3
-_fma64 = np.vectorize(_libm.fma, otypes=[np.float64])
 
 
 def widening(kind: str, bits: int) -> Meaning:
