@@ -173,9 +173,8 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     spaces = {"params": _params(params), "arena": np.full(plan.arena, 0xEE, np.uint8)}
     inputs = [stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
     outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
-    subgroup = (limits.grid.subgroup if limits.grid else 0) or 8
-    group: list[tuple] = []
-    for kernel in {id(step.kernel): step.kernel for step in plan.steps}.values():
+    subgroup, group = (limits.grid.subgroup if limits.grid else 0) or 8, list[tuple]()
+    for kernel in {id(s.kernel): s.kernel for s in plan.steps}.values():  # once; loops run them often
         verify(kernel)
 
     def memory(place: Location) -> np.ndarray:

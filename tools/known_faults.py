@@ -18,7 +18,7 @@ FAULTS = [
     Fault("ir", "ztorch/ir/division.py", "(factor * by - power) < power", "(factor * by - power) <= power", "ir/test_division.py"),
     Fault("ir", "ztorch/ir/division.py", "if divisor[0] <= 0:", "if divisor[0] < 0:", "ir/test_division.py"),
     Fault("ir", "ztorch/ir/races.py", "self.epoch.take(at) == epoch", "self.epoch.take(at) > epoch", "ir/test_threads.py"),
-    Fault("ir", "ztorch/ir/races.py", "(last != group) | same_epoch", "(last != group) & same_epoch", "ir/test_threads.py"),
+    Fault("ir", "ztorch/ir/races.py", "return same_epoch | ((last", "return same_epoch & ((last", "ir/test_threads.py"),
     Fault("graph", "ztorch/graph/merging.py", "or k == body.proceed}", "}", "arrays/test_control.py"),
     Fault("codegen", "ztorch/codegen/elf/link.py", "relocation.offset + width > len(section.data)", "relocation.offset > len(section.data)", "codegen/test_elf_checks.py"),
     Fault("codegen", "ztorch/codegen/elf/link.py", "if not 0 <= value < ADDRESS_LIMIT:", "if value >= ADDRESS_LIMIT:", "codegen/test_elf_limits.py codegen/test_elf_checks.py"),

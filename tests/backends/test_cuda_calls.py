@@ -126,8 +126,7 @@ def test_a_step_is_waited_for_once(most: int, calls: list[str], fake: FakeCuda,
     """Copies and launches go into one stream, from and to memory that the driver knows; where it does
     not want to know it, they are done all the same. Small copies are part of the graph."""
     monkeypatch.setattr(gpu, "GRAPH_COPY_BYTES", most)
-    program = net()
-    x, _ = rows(1)
+    program, (x, _) = net(), rows(1)
     want = program.predict(x)
     pinned = dict(fake.pinned)
     before = len(fake.calls)
@@ -204,8 +203,7 @@ def test_out_of_memory_says_how_much(fake: FakeCuda) -> None:
 
 
 def test_a_failed_kernel_closes_the_device(fake: FakeCuda) -> None:
-    program = net()
-    x, _ = rows(1)
+    program, (x, _) = net(), rows(1)
     d = registry.open_device("cuda")
     fake.sick = "ILLEGAL_ADDRESS"
     with pytest.raises(DeviceError, match=r"CUDA_ERROR_ILLEGAL_ADDRESS .* are lost: compile"):
