@@ -41,11 +41,14 @@ def test_tiles_abreast_leave_a_rest(shape: tuple[int, int], abreast: int) -> Non
     agree(one, interpreted(one, limits, schedules={step.key: text}, workers=2))
 
 
-def test_tiles_lie_abreast_where_their_lines_would_leave_the_cache() -> None:
-    """Tiles of 8 columns read half lines: of 256 rows they fill half of the L1 cache, of 255 not."""
-    schedules = [plan_of(Graph({"y": ops.transpose(leaf("input", "x", (rows, 64), f32)) * 2.0}),
-                         TARGETS["avx2"].limits)[0].steps[0].schedule for rows in (255, 256)]
-    assert [getattr(s, "abreast", 0) for s in schedules] == [1, 2]
+@pytest.mark.parametrize(("rows", "columns", "abreast"), [
+    (255, 72, 1), (256, 72, 2), (63, 64, 1), (64, 64, 4), (256, 64, 2), (4, 1024, 4), (3, 1024, 0)])
+def test_tiles_lie_abreast_where_their_lines_would_leave_the_cache(rows: int, columns: int, abreast: int) -> None:
+    """Tiles of 8 columns read half lines. The L1 cache keeps half of 512 lines; rows of 64 columns begin in a
+    quarter of its sets, those of 1024 columns in one. Short rows of the result take pairs of lines."""
+    y = ops.transpose(leaf("input", "x", (rows, columns), f32)) * 2.0
+    schedule = plan_of(Graph({"y": y}), TARGETS["avx2"].limits)[0].steps[0].schedule
+    assert getattr(schedule, "abreast", 0) == abreast
 
 
 @pytest.mark.parametrize(("shape", "l2_bytes", "prefetches"), [
