@@ -11,6 +11,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/shared_kernels.py", "max(end, high + 1)", "max(end, high)", "lower/test_shared_kernels.py"),
     Fault("lower", "ztorch/lower/rewrites/strip_mining.py", "(trip_count, *y.shape[2:])", "(trip_count, *y.shape[3:])", "lower/test_strip_mining.py"),
     Fault("lower", "ztorch/lower/rewrites/overwritten.py", "row, max(free[x] for x in xs)", "row, min(free[x] for x in xs)", "lower/test_overwritten.py"),
+    Fault("lower", "ztorch/lower/rewrites/overwritten.py", "at in stored for", "True for", "lower/test_stacks_abreast.py"),
     Fault("lower", "ztorch/lower/rewrites/products.py", "if m <= NARROW_ROWS and fixed", "if m < NARROW_ROWS and fixed", "lower/test_rules.py lower/test_product_rules.py"),
     Fault("lower", "ztorch/lower/grid/operands.py", "widths = (widest, widest // 2)", "widths = (widest, widest)", "lower/test_grid.py"),
     Fault("lower", "ztorch/lower/grid/operands.py", ">= widest // 2 * tile.threads", "> widest // 2 * tile.threads", "lower/test_grid.py"),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cases.schedules import MACHINES
 from tests.parity import Job, agree, interpreted, plan_of
+from tests.workers_apart import run_apart, skipped_inside
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
@@ -16,14 +17,10 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.interpret import interpret
-from ztorch.ir.kernel import Instr, Kernel, constant
-from ztorch.ir.limits import Limits
 from ztorch.lower.barriers import BufferAccess, LoopSpan, barriers_before
-from ztorch.lower.locations import SLOTS, Location
+from ztorch.lower.locations import Location
 from ztorch.lower.own_parts import own_parts
 from ztorch.lower.passes import share_out
-from ztorch.lower.plan import KernelStep, Plan
 from ztorch.machines.processors import processor
 
 ZEN4 = replace(TARGETS["avx512"].limits, processor=processor("zen4"))
@@ -93,67 +90,20 @@ def _recurrent(rows: int, width: int, flipped: bool = False, train: bool = False
                                 for v in (h, u, xs)})
 
 
-def _of_worker(kernel: Kernel, worker: int, workers: int) -> Kernel:
-    """The part of a kernel that one of some workers runs."""
-    numbers = {"worker": worker, "workers": workers}
-    body = [Instr("add", i.dest, tuple(constant(n, i.dest.dtype) for n in (numbers[i.opcode], 0)))
-            if i.opcode in numbers else i for i in kernel.body]
-    return replace(kernel, body=tuple(body))
-
-
-def _run_apart(job: Job, limits: Limits) -> list[np.ndarray]:
-    """The outputs of a job if each worker runs all kernels up to the next barrier that it does not
-    skip before another worker begins."""
-    plan, _ = plan_of(job.alone("j"), limits)
-    spaces = {"arena": [np.full(plan.arena, 0xEE, np.uint8)],
-              "inputs": [v.attrs["fed"].reshape(-1).view(np.uint8) for v in plan.inputs],
-              "outputs": [np.zeros(v.nbytes, np.uint8) for _, v in plan.outputs]}
-    group: list[tuple[KernelStep, tuple[Location, ...]]] = []
-
-    def meet() -> None:
-        for worker in reversed(range(plan.apart)):
-            for step, places in group:
-                starts = [(spaces[p.space][p.offset], p.start) if p.space in SLOTS else
-                          (spaces[p.space][0], p.offset) for p in places]
-                memories = [m for m in step.kernel.memories if m.space == "global"]
-                interpret(_of_worker(step.kernel, worker, plan.apart), {
-                    m.name: raw[at:at + p.size].view(m.dtype.numpy)
-                    for m, p, (raw, at) in zip(memories, places, starts, strict=True)})
-        group.clear()
-
-    before = -1
-    for step, places in plan.runs(lambda place: True):
-        k = plan.steps.index(step)
-        begins = any(loop.first == k and not loop.first <= before < loop.end for loop in plan.loops)
-        if begins or (step.barrier and not step.skipped):
-            meet()
-        group.append((step, places))
-        before = k
-    meet()
-    return [raw.view(np.float32).reshape(v.shape)
-            for raw, (_, v) in zip(spaces["outputs"], plan.outputs, strict=True)]
-
-
-def _inside(plan: Plan) -> list[bool]:
-    """Of the barriers in loops, which ones are skipped."""
-    return [step.skipped for loop in plan.loops for step in plan.steps[loop.first:loop.end]
-            if step.barrier]
-
-
 @pytest.mark.parametrize("train", [False, True], ids=["predict", "train"])
 @pytest.mark.parametrize("rows", [16, 24])
 def test_a_worker_may_be_any_number_of_iterations_ahead(rows: int, train: bool) -> None:
     """Each worker runs whole loops before another one begins."""
     job = _recurrent(rows, 32, train=train)
     plan = plan_of(job.alone("j"), ZEN4)[0]
-    assert plan.apart > 1 and any(_inside(plan))
-    agree(job, _run_apart(job, ZEN4), terms=50)
+    assert plan.apart > 1 and any(skipped_inside(plan))
+    agree(job, run_apart(job, ZEN4), terms=50)
     agree(job, interpreted(job, ZEN4, workers=plan.apart, backwards=True), terms=50)
 
 
 def test_workers_that_read_one_anothers_rows_meet() -> None:
     plan = plan_of(_recurrent(16, 32, flipped=True).alone("j"), ZEN4)[0]
-    assert not any(_inside(plan))
+    assert not any(skipped_inside(plan))
 
 
 def test_grids_have_no_workers() -> None:

@@ -10,6 +10,7 @@ do not divide six meet at all barriers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Set
 
 from ztorch.ir.kernel import Instr, Kernel
@@ -62,25 +63,31 @@ def _elements(i: Instr, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
 
 def workers_apart(steps: Sequence[KernelStep], loops: Sequence[LoopSpan],
                   barriers: Sequence[bool]) -> tuple[int, Sequence[bool]]:
-    """A number of workers, and the barriers that remain if workers whose number divides it meet
-    where loops begin. It is 1 if no barrier inside of a loop can be left out.
+    """A number of workers, and for each kernel whether those whose number divides it meet before
+    it, if they also meet where loops begin. It is 1 if they would not meet less often.
 
     Args:
         steps: The kernels.
         loops: Loops around kernels, outer ones first.
         barriers: For each kernel, whether there is a barrier before it.
     """
-    inside = {k for loop in loops for k in range(loop.first, loop.end) if loop.trip_count > 1}
-    best = 1, barriers
-    fewest = sum(_remaining(steps, loops, inside, 1))  # where workers only meet as loops begin
+    runs = [math.prod(loop.trip_count for loop in loops if loop.first <= k < loop.end)
+            for k in range(len(steps))]
+    inside = {k for k, n in enumerate(runs) if n > 1}
+    best, meetings = (1, barriers), math.inf
+    least = _meetings(_remaining(steps, loops, inside, 1), runs)  # without parts of their own
     for factor in FACTORS:
         while True:
             fewer = _remaining(steps, loops, inside, best[0] * factor)
-            if sum(fewer) >= fewest + (best[0] > 1) or any(
-                    a > b for a, b in zip(fewer, barriers, strict=True)):
+            if not _meetings(fewer, runs) < least or _meetings(fewer, runs) > meetings:
                 break
-            best, fewest = (best[0] * factor, fewer), sum(fewer)
+            best, meetings = (best[0] * factor, fewer), _meetings(fewer, runs)
     return best
+
+
+def _meetings(barriers: Sequence[bool], runs: Sequence[int]) -> int:
+    """How often workers meet."""
+    return sum(n for barrier, n in zip(barriers, runs, strict=True) if barrier)
 
 
 def _remaining(steps: Sequence[KernelStep], loops: Sequence[LoopSpan], inside: Set[int],

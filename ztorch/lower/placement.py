@@ -196,7 +196,8 @@ class Placement:
         """The locations of inputs and outputs, states, constants, and what loops carry."""
         for space, values in (("inputs", self.inputs), ("outputs", self.graph.outputs.values())):
             for slot, v in enumerate(values):
-                self.locations[v] = Location(space, slot, self._bytes(v))
+                self.locations[v] = self.locations[memory_of(v)] = Location(
+                    space, slot, self._bytes(v))
         for v in self.graph.nodes():
             if v.op.kind == "leaf" and v.attrs["role"] == "state":
                 self.locations[v] = Location("params", self.params.state(v), self._bytes(v))

@@ -93,7 +93,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     accesses = [[*map(BufferAccess, s.locations, s.writes)] for s in steps]
     barriers = barriers_before(accesses, loops)
     apart, fewer = (1, barriers) if limits.grid else workers_apart(steps, loops, barriers)
-    steps = [replace(s, barrier=barrier, skipped=barrier and not remains)
+    steps = [replace(s, barrier=barrier or remains, skipped=barrier and not remains)
              for s, barrier, remains in zip(steps, barriers, fewer, strict=True)]
     plan = Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
                 placement.arena, placement.buffers, loops, apart)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import rebuilt
@@ -27,9 +27,18 @@ def with_insets(graph: Graph, only_longer_rows: bool = False) -> Graph:
     return _Insets(graph, only_longer_rows).graph()
 
 
+def with_outs_in_place(body: Graph) -> Graph:
+    """The body of a loop with insets for the parts of concatenations that are its outs."""
+    outs = {v for v in body.outputs.values() if v.op.name == "concat"}
+    if not outs or any(v.op.kind == "loop" for v in body.nodes()):
+        return body
+    return _Insets(body, False, outs).graph()
+
+
 class _Insets:
-    def __init__(self, graph: Graph, only_longer_rows: bool):
-        self.old = graph
+    def __init__(self, graph: Graph, only_longer_rows: bool, outs: Collection[Value] = ()):
+        """`outs`: of a body, the only values with parts that are looked at."""
+        self.old, self.outs = graph, outs
         self.readers: dict[Value, list[Value]] = {}
         for v in graph.nodes():
             for a in dict.fromkeys(v.args):
@@ -46,8 +55,8 @@ class _Insets:
 
     def _is_stored(self, v: Value) -> bool:
         """Whether v has parts, and readers in other kernels."""
-        if not _parts(v) or v in self.roots:
-            return False
+        if not _parts(v) or v in self.roots or self.outs:
+            return v in self.outs
         return any(
             rearranged or bool(_parts(r)) or r.op.kind not in ("map", "reduce") or v.size != (
                 r if r.op.kind == "map" else r.args[0]).size or (r.op is COPY and r in self.roots)

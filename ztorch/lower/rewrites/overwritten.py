@@ -17,7 +17,8 @@ from typing import Any
 
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Value
-from ztorch.lower.region import Region
+from ztorch.lower.insets import INSET, content_before
+from ztorch.lower.region import Region, real_reads
 from ztorch.lower.rewrites.histories import row_elements
 
 
@@ -54,13 +55,19 @@ class Overwritten:
     def _write_over(self, number: int, region: Region) -> None:
         loop = region.members[0]
         body: Body = loop.attrs["body"]
+        sequences = arguments(body, loop.args)[1]
         inside = self.bodies[loop]
         last = {leaf: k for k, read in enumerate(inside.reads) for leaf in read}
-        writers = {v: k for k, r in reversed([*enumerate(inside.regions)]) for v in r.stores}
-        stacks = {v: writers[body.outs[v.attrs["index"] - len(body.carries)]]
+        writers: dict[Value, list[int]] = {}  # the regions that store a value or insets of it
+        for k, r in enumerate(inside.regions):
+            for v in dict.fromkeys(map(buffer_of, r.stores)):
+                writers.setdefault(v, []).append(k)
+        out_of = {v: body.outs[v.attrs["index"] - len(body.carries)]
+                  for v in region.stores if is_stack(v)}
+        stacks = {v: writers[buffer_of(out_of[v])][0]
                   for v in region.stores if is_stack(v) and len(self.writers.get(v, ())) == 1}
         free = {x: last.get(leaf, -1) for leaf, x in zip(
-            body.slices, arguments(body, loop.args)[1], strict=True)
+            body.slices, sequences, strict=True)
             if len(self.writers.get(x, ())) == 1 and loop.args.count(x) == 1
             and self.readers[x][-1] == number}
         late = {v for v, written in stacks.items() if inside.regions[written].kind == "map"
@@ -68,6 +75,12 @@ class Overwritten:
         for buffer, row, read in self._rows(number, loop, free):
             here = [v for v, written in stacks.items() if v not in self.parts
                     and (written > read or v in late)]
+            leaves = [leaf for leaf, x in zip(body.slices, sequences, strict=True) if buffer is (
+                self.parts[x].buffer if x in self.parts else x)]
+            for v in here:
+                if writers[buffer_of(out_of[v])] == [read] and len(leaves) == 1 and by_element(
+                        inside.regions[read], leaves[0], out_of[v]):
+                    stacks[v] += 1
             here.sort(key=lambda v: stacks[v] <= read)
             as_long = [v for v in here if row_bytes(v, self.align) == row]
             parts, start = {}, 0
@@ -111,6 +124,24 @@ class Overwritten:
             if v not in sequences or body.trip_count != v.args[0].attrs["body"].trip_count:
                 return False
         return True
+
+
+def buffer_of(inset: Value) -> Value:
+    """The first inset of a buffer."""
+    while (before := content_before(inset)) is not None:
+        inset = before
+    return inset
+
+
+def by_element(region: Region, leaf: Value, out: Value) -> bool:
+    """Whether a region reads each element of a leaf only where it stores an element of an inset at
+    the same place: all loads of a position come before its stores."""
+    if out.op is not INSET or leaf.shape != out.shape:
+        return False
+    stored = [region.flat[v] for v in region.members
+              if v.op is INSET and buffer_of(v) is buffer_of(out)]
+    return all(at in stored for v in region.members if v.op is not INSET
+               for source, at in real_reads(v, region.index(v)) if source is leaf)
 
 
 def row_bytes(stack: Value, align: int) -> int:

@@ -27,6 +27,7 @@ from ztorch.lower.rewrites.attention_sums import with_sums_over_values
 from ztorch.lower.rewrites.column_groups import with_column_groups
 from ztorch.lower.rewrites.deep_products import loops_over_k
 from ztorch.lower.rewrites.frozen import Derived
+from ztorch.lower.rewrites.in_place_concat import with_outs_in_place
 from ztorch.lower.rewrites.independent import as_recurrence, iterations_last
 from ztorch.lower.rewrites.interleaves import with_interleaves
 from ztorch.lower.rewrites.layouts import with_fewest_transposes
@@ -37,6 +38,7 @@ from ztorch.lower.rewrites.products import ProductRewrites
 from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.rewrites.row_blocks import in_blocks
 from ztorch.lower.rewrites.split_reductions import split_reduction
+from ztorch.lower.rewrites.stacks_abreast import with_stacks_abreast
 from ztorch.lower.rewrites.strip_mining import strip_mined
 from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
@@ -61,7 +63,7 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     if limits.grid is not None:
         graph = cse(graph)  # rewrites of several values may share operands
     else:
-        graph = in_pairs(graph, limits)
+        graph = in_pairs(graph if fixed_role == SHARED else with_stacks_abreast(graph), limits)
         # The stacks of a loop may lie over sequences that one kernel reads, then another writes.
         if fixed_role != SHARED or not graph.outputs:
             graph = with_column_groups(graph, limits)
@@ -157,7 +159,9 @@ class _Preparation:
         inside = functools.partial(prepare, limits=self.limits, derived=self.derived,
                                    fixed_role=SHARED, often=runs_often)
         stacks = {y.attrs["index"] for y in read if y in self.inner_roots}
-        return prepared_loop(out, inside, self.limits.buffer_align, stacks, self.derived,
+        in_place = self.limits.grid is None and runs_often and not body.recompute
+        return prepared_loop(out, lambda graph: with_outs_in_place(inside(graph)) if in_place
+                             else inside(graph), self.limits.buffer_align, stacks, self.derived,
                              from_caller=self.limits.grid is None)
 
     def _within_depth(self, out: Value) -> Value:
