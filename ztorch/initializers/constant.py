@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ztorch.config import number
@@ -34,21 +36,31 @@ class Ones(Initializer, names=("ones", "one")):
 
 
 class Constant(Initializer, names=("constant",)):
-    """A constant value.
+    """A constant value, or the numbers of an array.
 
     Args:
-        value: The value. Default: `0.0`.
+        value: The value; or an array or list that broadcasts to the shape of the weight. Default:
+            `0.0`.
 
     Examples:
-        >>> Constant(0.5)((2,))
-        array([0.5, 0.5])
+        >>> Constant(0.5)((2,)), Constant(np.array([1.0, 2.0]))((2,))
+        (array([0.5, 0.5]), array([1., 2.]))
     """
 
-    def __init__(self, value: float = 0.0):
-        self.value = number("Constant(value=...)", value)
+    def __init__(self, value: Any = 0.0):
+        label = "Constant(value=...)"
+        array = np.asarray(value) if hasattr(value, "__array__") or isinstance(value, list) else (
+            np.zeros(()))
+        if array.ndim and (array.dtype.kind not in "biuf" or not np.isfinite(array).all()):
+            raise ConfigError(f"{label} must hold finite numbers, not {value!r}")
+        self.value = array.tolist() if array.ndim else number(label, value)
 
     def fill(self, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        return np.full(shape, self.value)
+        array = np.asarray(self.value, np.float64)
+        if array.ndim > len(shape) or np.broadcast_shapes(array.shape, shape) != shape:
+            raise ConfigError(f"Constant(value=...) has shape {array.shape}, which does not "
+                              f"broadcast to a weight of shape {shape}")
+        return np.broadcast_to(array, shape)
 
 
 class Identity(Initializer, names=("identity",)):

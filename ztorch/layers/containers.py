@@ -19,6 +19,7 @@ from ztorch.layers.joining import MERGES
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.layers.nested import Container
+from ztorch.layers.spatial import declared
 from ztorch.layers.symbol import leaves
 
 if TYPE_CHECKING:
@@ -209,13 +210,12 @@ class TimeDistributed(Layer):
             return OPS.reshape(v, (*steps, *v.shape[1:]))
 
         result = parted(y)
-        if padded:
-            padding.declare(result, {k: padded[1] for k in padded if k == 1} | {
-                k + 1: padding.of_steps(mask) for k, mask in inner.items()})
         if y in context.probabilities:  # keep the logits for the loss
             activation, logits = context.probabilities[y]
             context.remember_logits(result, activation, parted(logits))
-        return result
+        return declared(result, {k: padded[1] for k in padded if k == 1} | {
+            k + 1: padding.of_steps(mask) for k, mask in inner.items()}, context
+            ) if padded else result
 
     def compute_mask(self, x: Value, mask: Value | None = None) -> Value | None:
         """A step counts if any part of it does."""

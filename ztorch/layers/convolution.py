@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.activation import ActivationLike, activate, checked_activation
 from ztorch.layers.context import Context
-from ztorch.layers.spatial import SpatialLayer
+from ztorch.layers.spatial import SpatialLayer, declared
 from ztorch.layers.weight import Weight
 from ztorch.layers.windows import Window, framed
 
@@ -72,7 +72,7 @@ class BaseConvolution(SpatialLayer, abstract=True):
             # as they do beyond the end of an axis.
             for axis in axes if self.padding == "same" else ():
                 x = padding.zeroed(x, axis)
-            return padding.declare(super().call(x, context), padded)
+            return declared(super().call(x, context), padded, context)
         if not self.windowed:
             return self.resized(x, context, self.strides, zeroed=True)
         ways = self.padding if not isinstance(self.padding, str) else [self.padding] * self.axes
@@ -81,7 +81,7 @@ class BaseConvolution(SpatialLayer, abstract=True):
         x, results = framed(x, first, windows, 0, context)
         unpadded = copy.copy(self)
         unpadded.padding = "valid"
-        return padding.declare(SpatialLayer.call(unpadded, x, context), results)
+        return declared(SpatialLayer.call(unpadded, x, context), results, context)
 
     def finish(self, y: Value, context: Context) -> Value:
         """y with bias and activation."""

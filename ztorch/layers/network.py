@@ -23,6 +23,7 @@ from ztorch.layers.core import Input
 from ztorch.layers.layer import Layer
 from ztorch.layers.model_copies import CopiedModel
 from ztorch.layers.naming import port
+from ztorch.layers.open_models import begin_padding
 from ztorch.layers.own_call import OwnCall
 from ztorch.layers.paths import need_distinct_names, need_short_names
 from ztorch.layers.plain_calls import adopt_attributes
@@ -164,8 +165,7 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     def called(self, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
         """The outputs by name, for inputs by name."""
-        for name, axes in self.open_axes.items():
-            context.padding.begin(x[name], {k + 1: axis for k, axis in axes.items()})
+        begin_padding(self, x, context.padding)
         if self.own_call is not None:
             args = self.own_call.arguments(x)
             self.prepare_class(args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ztorch.config import whole
@@ -12,6 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
+from ztorch.layers.padded_axes import Mask
 
 _INPUTS = {1: ("(steps, channels)", "(channels, steps)"),
            2: ("(rows, columns, channels)", "(channels, rows, columns)"),
@@ -114,7 +115,7 @@ class SpatialLayer(Layer, abstract=True):
             if axis in padded:
                 step = factor, y.shape[axis] - factor * n[axis], 1
                 padding.resize(results, axis, step, y.shape[axis])
-        return padding.declare(y, results) if results or padded else y
+        return declared(y, results, context) if results or padded else y
 
     def turned(self, shape: Shape) -> str:
         """A hint for errors, if inputs look like images of the other data format."""
@@ -128,3 +129,10 @@ class SpatialLayer(Layer, abstract=True):
     def last(self, x: Value, context: Context) -> Value:
         """The output for inputs with channels last."""
         raise NotImplementedError
+
+
+def declared(y: Value, padded: Mapping[int, Mask], context: Context) -> Value:
+    """y with these padded axes, which the logits that it was computed from have, too."""
+    _, logits = context.probabilities.get(y, ("", y))
+    context.padding.declare(logits, padded)
+    return context.padding.declare(y, padded)

@@ -9,6 +9,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.naming import port
 from ztorch.layers.network import Network
+from ztorch.layers.open_models import Axes, open_outputs
 from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
 from ztorch.model.function_graphs import ScoringGraphs, StepData
@@ -33,10 +34,15 @@ class BucketGraphs:
     objectives: dict[str, Objective]  # by output
     functions: dict[str, Graph]  # by name
     whole_batches: frozenset[str]  # functions in which all rows of a batch count
+    whole_axes: Mapping[str, Axes]  # open axes of "x" and "y" along which rows are never padded
 
     @property
     def open_axes(self) -> dict[str, str]:
         """The variable axes, by port, as stored in metadata."""
+        if self.whole_axes:
+            return {port(role, name): open_axes_text({k: OpenAxis(n) for k, n in axes.items()})
+                    for role, side in self.whole_axes.items() for name, axes in side.items()
+                    if axes}
         named = {port(role, name): self.context.padding.of(v)
                  for role, side in (("x", self.x), ("y", self.outputs)) for name, v in side.items()}
         return {name: open_axes_text({k - 1: OpenAxis(mask.axis, mask.steps)
@@ -71,7 +77,10 @@ class BucketTracer:
         outputs = (predicted if "predict" in own else Network.called)(model, x, context)
         functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
                                       context.memories, declared=tuple(x.values()))}
-        targets = {name: _as_long(spec, outputs[name], context) if name in outputs else spec
+        whole = {"x": model.open_axes, "y": open_outputs(model)} if model.mixes_open_axes else {}
+        long = {name: {k + 1 for k in whole["y"][name]} if whole else {*context.padding.of(y)}
+                for name, y in outputs.items()}
+        targets = {name: _as_long(spec, outputs[name], long[name]) if name in outputs else spec
                    for name, spec in self.targets.items()}
         objectives = self.objectives_for(outputs, targets)
         graphs = ScoringGraphs(model, batch_size, sizes, states, objectives, targets,
@@ -93,11 +102,10 @@ class BucketTracer:
             by_batch |= _SCORING & set(functions)
         if mixing_op(functions["predict"], x.values(), batch_size) is not None:
             by_batch |= set(functions) - {RESULTS}
-        return BucketGraphs(x, outputs, context, objectives, functions, by_batch)
+        return BucketGraphs(x, outputs, context, objectives, functions, by_batch, whole)
 
 
-def _as_long(target: TargetSpec, y: Value, context: Context) -> TargetSpec:
+def _as_long(target: TargetSpec, y: Value, axes: Collection[int]) -> TargetSpec:
     """Targets with the length of predictions along open axes."""
-    axes = context.padding.of(y)
     return replace(target, shape=tuple(y.shape[k] if k in axes else n
                                        for k, n in enumerate(target.shape)))

@@ -15,6 +15,7 @@ from ztorch.feed.row_sizes import sizes_seen
 from ztorch.feed.texts import TextReader, with_numbers
 from ztorch.layers.axes import whole_axes
 from ztorch.layers.naming import port
+from ztorch.layers.open_models import keep_rows_whole
 from ztorch.losses import TargetSpec
 from ztorch.model.function_graphs import StepData
 from ztorch.model.objectives import losses_of
@@ -73,6 +74,7 @@ class LateCompile:
         """Chooses sizes that also fit x."""
         fix = ("pass them: compile(..., sizes={" +
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
+        keep_rows_whole(model)
         x = with_numbers(x, {name: TextReader(declared.encoder, declared.text_shape) for
                              name, declared in model.inputs_by_name.items() if declared.encoder})
         for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():

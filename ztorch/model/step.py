@@ -17,6 +17,7 @@ from ztorch.graph.rewrite import substituted
 from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Graph, Value, topological
 from ztorch.layers.context import Context
+from ztorch.layers.open_models import begin_padding
 from ztorch.layers.symbol import leaves
 from ztorch.layers.weight import Weight
 from ztorch.metrics import Metric
@@ -209,8 +210,7 @@ class TracedStep:
 def predicted(model: Any, x: Mapping[str, Value], context: Context) -> dict[str, Value]:
     """The outputs of `predict_step` by name, for inputs by name."""
     context.stepped = model
-    for name, axes in model.open_axes.items():
-        context.padding.begin(x[name], {k + 1: axis for k, axis in axes.items()})
+    begin_padding(model, x, context.padding)
     with context.calling(None):
         outputs = model.predict_step(_as_called(model, x))
     if len(leaves(outputs)) != len(model.output_names) or isinstance(outputs, dict) != (
@@ -239,8 +239,7 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     batch = graphs.batch(context)
     step = TracedStep(graphs, context, batch, optimizer, LossScale(context.states, optimizer if (
         method == "train_step") else None))
-    for name, axes in model.open_axes.items():
-        context.padding.begin(batch.x[name], {k + 1: axis for k, axis in axes.items()})
+    begin_padding(model, batch.x, context.padding)
     with _running(step):
         scores = logged(getattr(model, method)(step.data()), f"{type(model).__name__}.{method}",
                         graphs.kept, step.read)

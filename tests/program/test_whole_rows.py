@@ -1,0 +1,87 @@
+"""Models with open axes whose layers combine steps in ways that cannot leave padding out, and layers
+that give probabilities along padded axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from ztorch import layers as L
+from ztorch import ops
+
+rng = np.random.default_rng(3)
+
+
+class Attention(L.Layer):
+    """The mean of the steps, weighted by a softmax over them, beside their distance from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = L.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        weights = ops.softmax(self.score(ops.tanh(x)), axis=1)
+        mean = ops.sum(weights * x, axis=1, keepdims=True)
+        return mean[:, 0], x - mean
+
+
+def attended(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    score = np.exp(np.tanh(x) @ kernel + bias)
+    mean = (score / score.sum(1, keepdims=True) * x).sum(1, keepdims=True)
+    return mean[:, 0], x - mean
+
+
+def test_each_size_of_the_data_is_computed_without_padding() -> None:
+    x = L.Input((None, 3))
+    model = zt.Model(x, [*Attention()(x)])
+    kernel, bias = rng.normal(size=(3, 1)), rng.normal(size=1)
+    model.set_weights([kernel, bias])
+    for steps in (5, 9, 5):
+        rows = rng.normal(size=(4, steps, 3))
+        for y, expected in zip(model.predict(rows), attended(rows, kernel, bias), strict=True):
+            np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+    mixed = [rng.normal(size=(n, 3)) for n in (5, 9, 5)]
+    means, rests = model.predict(mixed)
+    for row, mean, rest in zip(mixed, means, rests, strict=True):
+        first, second = attended(row[None], kernel, bias)
+        np.testing.assert_allclose(mean, first[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rest, second[0], rtol=1e-4, atol=1e-5)
+
+
+def test_it_trains_on_targets_as_long_as_the_data() -> None:
+    x = L.Input((None, 3))
+    model = zt.Model(x, Attention()(x)[1])
+    model.compile("cpu", optimizer=zt.optimizers.SGD(0.5), loss="mse", metrics=["mae"])
+    for steps in (6, 8):
+        kernel, bias = model.get_weights()
+        rows, y = rng.normal(size=(4, steps, 3)), rng.normal(size=(4, steps, 3))
+        history = model.fit(rows, y, verbose=0).history
+        error = attended(rows, kernel, bias)[1] - y
+        np.testing.assert_allclose(history["loss"], [(error ** 2).mean()], rtol=1e-4)
+        np.testing.assert_allclose(history["mae"], [np.abs(error).mean()], rtol=1e-4)
+        assert np.abs(model.get_weights()[0] - kernel).max() > 1e-4
+
+
+@pytest.mark.parametrize("make", [
+    lambda: L.Conv1D(2, 3, padding="same", activation="sigmoid"),
+    lambda: L.SeparableConv1D(2, 3, padding="same", activation="softmax"),
+    lambda: L.Conv1DTranspose(2, 3, padding="same", activation="sigmoid"),
+    lambda: L.TimeDistributed(L.Dense(2, activation="softmax")),
+], ids=["conv", "separable", "transposed", "dense"])
+def test_the_loss_of_probabilities_along_a_padded_axis(make: Any) -> None:
+    """Losses read their logits, where padding counts as little."""
+    x, y = rng.normal(size=(4, 5, 3)), np.eye(2)[rng.integers(0, 2, (4, 5))]
+    losses = []
+    for steps, sizes in ((5, None), (None, 8)):
+        layer = make()
+        loss = "binary_crossentropy" if "sigmoid" in str(layer.get_config()) else (
+            "categorical_crossentropy")
+        model = zt.Sequential([L.Input((steps, 3)), layer], seed=2)
+        program = model.compile("cpu:scalar", optimizer=zt.optimizers.SGD(0.5), loss=loss,
+                                batch_size=4, **({} if sizes is None else {"sizes": sizes}))
+        losses.append([*program.fit(x, y, epochs=2, verbose=0).history["loss"],
+                       *model.get_weights()[0].ravel()])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4, atol=1e-6)
