@@ -113,3 +113,8 @@ def test_integers_are_computed_in_float64(name: str) -> None:
 def test_errors_of_numpy(call: Callable[[], Any], text: str) -> None:
     with pytest.raises(ShapeError, match=text):
         call()
+
+
+def test_counts_are_exact_beyond_the_integers_of_float32() -> None:
+    counts, _ = zt.ops.histogram(zt.tensor(np.zeros((1 << 24) + 3, np.float32)), 1, (0, 1))
+    assert counts.tolist() == [(1 << 24) + 3]

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from ztorch.config import positive
+from ztorch.errors import ConfigError
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
 from ztorch.graph.value import Value
@@ -225,6 +227,9 @@ def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
         >>> zt.ops.histogram(np.array([1.0, 2.0, 2.5]), bins=2)[0]
         array([1, 2], dtype=int32)
     """
+    bins = positive("ops.histogram(bins=...)", bins)
+    if range is not None and not range[0] <= range[1]:
+        raise ConfigError(f"ops.histogram(range={range!r}) must be (smallest, largest)")
     [flat] = as_floats(OPS.reshape(x, (-1,)))
     if range is None and not flat.size:
         range = 0.0, 1.0
@@ -235,5 +240,4 @@ def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
     edges = low + OPS.cast(OPS.iota((bins + 1,)), flat.dtype) * ((high - low) / float(bins))
     place = OPS.searchsorted(edges, flat, "right") - 1
     place = OPS.where(OPS.equal(flat, high), bins - 1, place)
-    counts = OPS.segment_sum(OPS.ones_like(flat), place, bins)
-    return OPS.cast(counts, "int32"), edges
+    return OPS.segment_sum(OPS.ones(flat.shape, "int32"), place, bins), edges
