@@ -255,6 +255,21 @@ def test_the_data_of_a_step_include_the_weights_of_rows():
     assert model.fit(iter(batches), verbose=0).history["parts"] == [3.0]
 
 
+def test_a_step_that_uses_the_loss_without_targets():
+    class Restored(zt.Model):
+        def train_step(self, data):
+            loss = ops.mean(abs(self(data, training=True) - data))
+            self.optimizer.apply(self.gradients(loss))
+            return {"loss": loss}
+
+    x = rng.normal(size=(6, 3))
+    inputs = L.Input((3,))
+    model = Restored(inputs, L.Dense(3, kernel_initializer="zeros")(inputs))
+    model.compile("cpu", optimizer="sgd", loss="mae")
+    np.testing.assert_allclose(model.fit(x, verbose=0).history["loss"], [np.abs(x).mean()],
+                               rtol=1e-5)
+
+
 @pytest.mark.parametrize("data", [[rng.normal(size=(6, 3))] * 2, iter([(np.ones((6, 3)),)])])
 def test_x_alone_in_a_tuple_or_list_reaches_a_step_in_a_tuple(data):
     class Alone(zt.Model):

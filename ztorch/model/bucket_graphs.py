@@ -91,7 +91,7 @@ class BucketTracer:
             functions["train"] = graphs.train(optimizer)
         if "evaluate" in own:
             functions["evaluate"] = traced_step(graphs, "test_step", optimizer)
-        elif objectives:
+        elif objectives and self.step_data.targets:
             functions["evaluate"] = graphs.evaluate()
         results = graphs.results({name: x for graph in functions.values()
                                   for name, x in graph.outputs.items()})

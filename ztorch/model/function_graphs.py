@@ -38,6 +38,7 @@ class StepData(NamedTuple):
 
     weights: bool = False  # whether they include the weights of rows
     in_tuple: bool = False  # whether x alone is in a tuple
+    targets: bool = True  # whether they include targets, where a loss describes them
 
 
 PLAIN = StepData()  # (x, y), or x

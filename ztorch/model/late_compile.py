@@ -106,7 +106,8 @@ class LateCompile:
         beside x; batches may contain them, too."""
         self.step_data = StepData(
             self.step_data.weights or weighted or stream_part(x, 2) is not None,
-            isinstance(x, (list, tuple)) or stream_part(x, 0) is not None)
+            isinstance(x, (list, tuple)) or stream_part(x, 0) is not None,
+            y is not None or stream_part(x, 1) is not None)
         if self.arguments["loss"] is None:
             self.targets = target_specs(x, y)
         elif self.targets is None:

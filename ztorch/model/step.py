@@ -57,7 +57,7 @@ class TracedStep:
             y = list(y.values())
         form = self.graphs.step_data
         weights = (batch.weights.own,) if form.weights else ()
-        return (x, y, *weights) if batch.y else (x,) if form.in_tuple else x
+        return (x, y, *weights) if batch.y and form.targets else (x,) if form.in_tuple else x
 
     # -- loss and metrics --------------------------------------------------------------------------
 
