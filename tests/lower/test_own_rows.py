@@ -6,9 +6,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.parity import plan_of
+from tests.parity import Job, agree, plan_of
+from tests.workers_apart import run_apart, skipped_inside
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
@@ -34,6 +36,18 @@ def test_workers_get_whole_rows(rows: int) -> None:
     """Two workers get as many tiles each, and tiles follow one another by rows, as elements do."""
     s = _proposed(rows, 256)
     assert s.block_rows == 1 and math.ceil(rows / s.tile_rows) % 2 == 0
+
+
+@pytest.mark.parametrize("rows", [8, 16, 30, 32, 64, 82])
+def test_two_workers_have_a_half_of_the_rows_each(rows: int) -> None:
+    """Also where tiles have two heights, such as 11 and 10: so neither waits for the other."""
+    h, w = (leaf("input", name, (n, 32), f32) for name, n in (("h", rows), ("w", 32)))
+    last, _ = ops.scan(lambda h, _: (ops.tanh(ops.matmul(h, w)), None), h, length=5)
+    job = Job(Graph({"y": last}), {v: np.random.default_rng(2).uniform(-0.3, 0.3, v.shape).astype(np.float32)
+                                   for v in (h, w)})
+    plan = plan_of(job.alone("j"), ZEN4)[0]
+    assert plan.apart % 2 == 0 and all(skipped_inside(plan))
+    agree(job, run_apart(job, ZEN4), terms=50)
 
 
 def test_few_rows_and_large_matrices_are_read_once() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
-from ztorch.lower.cpu.left_operand import AccessPattern, access_pattern
+from ztorch.lower.cpu.left_operand import AccessPattern, access_pattern, in_halves
 from ztorch.lower.cpu.packed_panels import packed_columns
 from ztorch.lower.cpu.register_tiles import RegisterTiles
 from ztorch.lower.cpu.strides import (
@@ -160,6 +160,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     access = _access_pattern(product)
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, lanes,
                    packed_columns(product.args[1]) > 0, access)
+    if access.period == m and kept_for_iterations(product.args[1], limits.processor):
+        tiles = replace(tiles, rows=in_halves(tiles.rows, m))
     nest = RegisterTiles(b, region, products_of(region), memory, target, limits, tiles, s,
                          access.depths)
     for panels in tiles.panels:

@@ -186,3 +186,19 @@ def equal_runs(total: int, size: int) -> tuple[Run, ...]:
     blocks = total // size
     runs = [Run(0, size, blocks), Run(blocks * size, total - blocks * size, 1)]
     return tuple(r for r in runs if r.count and r.size)
+
+
+def in_halves(runs: tuple[Run, ...], total: int) -> tuple[Run, ...]:
+    """The same tiles, except that both halves of all rows have as many of each size, so that two
+    workers have half of the rows each. Runs that cannot be halved stay as they are.
+
+    >>> [(run.start, run.size, run.count, run.repeats) for run in in_halves(split(64, 11), 64)]
+    [(0, 11, 2, 2), (22, 10, 1, 2)]
+    """
+    if len(runs) == 1 or total % 2 or any(run.count % 2 or run.repeats > 1 for run in runs):
+        return runs
+    halves, start = [], 0
+    for run in runs:
+        halves.append(Run(start, run.size, run.count // 2, 2, total // 2))
+        start += run.size * run.count // 2
+    return tuple(halves)
