@@ -82,7 +82,7 @@ def test_training_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch
             patch.setattr(epilogues, "EPILOGUE_SLOTS", 0)
             fake = install(patch)
             program = compiled(small(name), "cuda", BATCH)
-            data = rows(program.executable, program.metadata, small(name), 2)
+            data = rows(program.executable, program.metadata, small(name), 1)
             program.fit(*data, epochs=1, verbose=0, shuffle=False)
             weights.append(program.get_weights())
             close(fake)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ztorch.errors import ConfigError
@@ -31,12 +32,24 @@ def check_call(layer: LayerNode, inputs: Sequence[Any], keywords: dict[str, Any]
             "join them first, such as Concatenate()([a, b])" if takes_one else
             f"pass them one by one: {layer.name}(a, b)"))
     try:
-        signature = inspect.signature(layer.call)
+        signature, arguments = _signature(layer)
         if "training" in signature.parameters:  # which the context tells
             keywords = {**keywords, "training": None}
-        signature.bind(inputs[0], context, *inputs[1:], **keywords)
+        signature.bind(*arguments, inputs[0], context, *inputs[1:], **keywords)
     except TypeError as error:
         raise _wrong_arguments(layer, error) from None
+
+
+def _signature(layer: LayerNode) -> tuple[inspect.Signature, list[Any]]:
+    """The signature of a layer's `call`, and the arguments that it begins with."""
+    if getattr(layer.call, "__func__", None) is type(layer).call:
+        return _of_method(type(layer).call), [layer]
+    return inspect.signature(layer.call), []
+
+
+@functools.lru_cache(maxsize=256)
+def _of_method(call: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(call)
 
 
 def without_call(layer: type) -> ConfigError:

@@ -65,13 +65,14 @@ class WithWeightRules:
                                           for rule in _GET)]
 
     @classmethod
-    def _initialized(cls) -> list[str]:
+    @functools.lru_cache(maxsize=256)  # Python takes a third of a layer's creation to answer this
+    def _initialized(cls) -> tuple[str, ...]:
         """The weights with an initializer: kernel, bias ..."""
         if cls.initializes_inner:
-            return []
+            return ()
         names = [n.removesuffix("_initializer") for n in inspect.signature(cls.__init__).parameters
                  if n.endswith("_initializer")]
-        return [n for n in names if not n.startswith("moving_")]
+        return tuple(n for n in names if not n.startswith("moving_"))
 
     def take_rules(self, arguments: dict[str, Any]) -> None:
         """Removes regularizers and constraints from the arguments of the layer; they become
