@@ -12,7 +12,7 @@ import pytest
 
 from tests.cases.grouping import together
 from tests.cases.jobs import jobs
-from tests.cases.products import Make, bound, job, plain, step_of
+from tests.cases.products import Make, bound, job, plain, step_of, through_text
 from tests.machines.ptx.parse import PtxError, parse
 from tests.machines.ptx.running import rendered, run
 from tests.parity import Job, buffers_of, interpreted, plan_of
@@ -26,6 +26,7 @@ from ztorch.lower.grid import mma
 from ztorch.lower.grid.tiles import estimate
 from ztorch.lower.passes import launched
 from ztorch.lower.plan import KernelStep
+from ztorch.lower.schedule import IllegalSchedule
 
 CUDA = [t for t in TARGETS.values() if t.backend == "cuda"]
 # One workgroup at a time: else small tiles of many workgroups are the faster way for small products.
@@ -104,6 +105,35 @@ def test_through_ptx(d: DType, make: Make, shapes: tuple) -> None:
     held, out = buffers_of(step, one)
     run(step.kernel, held, parse(rendered([step.kernel], "sm_80")))
     np.testing.assert_array_equal(from_storage(d, held[out]), interpreted(one, TF32)[0].reshape(-1))
+
+
+@together()
+@pytest.mark.parametrize(("make", "shapes", "d", "schedule"), [
+    (plain, ((200, 72), (72, 120)), bf16, "tile(rows=256, columns=128, depth=64) subgroups(down=4, across=2) stages(2)"),
+    (lambda a, b: ops.relu(ops.matmul(a, ops.transpose(b))), ((72, 72), (136, 72)), f16,
+     "tile(rows=64, columns=128, depth=64) subgroups(down=1, across=2) stages(3)"),
+    (lambda a, b: ops.matmul(ops.transpose(a), b), ((40, 136), (40, 64)), f32,
+     "tile(rows=128, columns=64, depth=16) subgroups(down=2, across=1) stages(3)")])
+def test_subgroups_with_64_rows_and_columns(make: Make, shapes: tuple, d: DType, schedule: str) -> None:
+    """Whose threads have all registers: 128 hold sums. Only if copies pass none."""
+    one, text = job(make, *shapes, d=d), f"grid_matrix {schedule} epilogue(bands=2)"
+    step = step_of(one, TF32, text)
+    assert step.kernel.resident_threads == 256
+    (got,), (want,) = interpreted(one, TF32, schedules={step.key: text}), one.oracle()
+    assert (np.abs(got.astype(np.float64) - want) <= bound(one, d, 136)).all()
+    np.testing.assert_array_equal(through_text(one, step, "sm_80"), got.reshape(-1))
+    with pytest.raises(IllegalSchedule, match="the sums of a thread take 128 registers"):
+        step_of(one, TF32, re.sub(r"stages.\d", "stages(1", text))
+
+
+@pytest.mark.parametrize(("chip", "tile"), [("sm_80", "256x128"), ("sm_90", "256x128"), ("sm_86", "128x128"), ("sm_120", "128x128")])
+def test_they_are_chosen_where_products_are_fast(chip: str, tile: str) -> None:
+    """As fast as shared memory can feed others, in every layout; not where strips would pass registers."""
+    limits = TARGETS[f"cuda:{chip}"].limits
+    for make in (plain, lambda a, b: ops.relu(ops.matmul(ops.transpose(a), ops.transpose(b)))):
+        left, right = ((3072, 128), (128, 4096)) if make is plain else ((128, 3072), (4096, 128))
+        assert step_of(job(make, left, right, d=f16), limits).kernel.name.endswith(f"{tile}mma")
+    assert not step_of(job(plain, (3072, 127), (127, 4096), d=f16), limits).kernel.resident_threads
 
 
 PADDED = "grid_matrix tile(rows=64, columns=64, depth=32) subgroups(down=2, across=2) stages(3) epilogue(bands=2)"
@@ -220,7 +250,7 @@ def test_tiles_fit_their_machine() -> None:
     big = job(plain, (4096, 64), (64, 4096), d=f16)
     [step] = plan_of(big.alone("j"), TF32)[0].steps
     shared = sum(m.size * m.dtype.bytes for m in step.kernel.memories if m.space == "shared")
-    assert shared <= TF32.grid.shared_bytes and launched(step.kernel)[1][0] == 32 * 32
+    assert shared <= TF32.grid.shared_bytes and launched(step.kernel)[1][0] == 16 * 32
 
 
 def test_a_model_that_allows_it() -> None:

@@ -50,6 +50,9 @@ def emit_matrix(b: Builder, region: Region, memory: Mapping[Value, str],
     shape = mma.shape_for(product, limits)
     assert shape is not None
     tile = matrix_tile_of(s, shape, limits)
+    assert limits.grid is not None
+    if tile.wide:
+        b.resident_threads = tile.resident_threads(limits.grid)
     with _tiles(b, product, tile, limits) as (batch_number, first, left, t):
         nest = mma.MatrixNest(b, region, product, memory, target, limits, tile)
         nest.run(batch_number, first, left, t)

@@ -28,6 +28,8 @@ from ztorch.lower.tuning import (
     MMA_NARROW_COST,
     MMA_PADDING,
     MMA_REGISTERS,
+    MMA_STAGED_RATE,
+    MMA_STAGED_SUMS,
     MMA_STAGES,
     MMA_STRIP_COST,
     MMA_TILES,
@@ -67,6 +69,23 @@ class MmaTile(Block):
         return self.fragments_down * self.fragments_across * each
 
     @property
+    def wide(self) -> bool:
+        """Whether threads need twice as many registers as usual."""
+        return self.sum_registers > MMA_REGISTERS
+
+    def fits(self, grid: GridLimits, loaded: int | None) -> bool:
+        """Whether a thread has registers for its sums, and for `loaded` ones of strips; None:
+        copies to shared memory pass none."""
+        if loaded is not None:
+            return self.sum_registers + loaded <= MMA_REGISTERS
+        fast = grid.unit.subgroup_products >= MMA_STAGED_RATE
+        return self.sum_registers <= (MMA_STAGED_SUMS if fast else MMA_REGISTERS)
+
+    def resident_threads(self, grid: GridLimits) -> int:
+        """Threads of a compute unit for which registers suffice."""
+        return grid.resident_threads // 2 if self.wide else grid.resident_threads
+
+    @property
     def pitch(self) -> int:
         """Elements between rows of the finished tile in shared memory."""
         return self.columns + MMA_PADDING // 2
@@ -89,11 +108,11 @@ class MmaTile(Block):
 
     def staged(self, grid: GridLimits, k: int) -> MmaTile:
         """The tile with the most stages, and then the fewest bands, that leave shared memory for as
-        many workgroups of the compute unit as possible. Strips as deep as a line of swizzled memory
-        come first. With one stage strips would wait in registers, which costs more than having
-        fewer workgroups."""
+        many workgroups of the compute unit as possible; a wide one is alone. Strips as deep as a
+        line of swizzled memory come first. With one stage strips would wait in registers, which
+        costs more than having fewer workgroups."""
         line = SWIZZLE_LINE // self.shape.of.bytes
-        for room in grid.shared_rooms(self.threads):
+        for room in grid.shared_rooms(grid.resident_threads if self.wide else self.threads):
             deep = replace(self, depth=line)._in_stages(room, k)
             if deep.swizzled and k > line:
                 return deep
@@ -137,11 +156,12 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
 
 
 def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
-           time: float, loaded: Callable[[MmaTile], int] = lambda tile: 0) -> MmaTile | None:
+           time: float, fits: Callable[[MmaTile], bool] = lambda tile: not tile.wide
+           ) -> MmaTile | None:
     """The tile with the least estimated time, if that is below `time`. The estimate is that of
     tiles without matrix instructions, except that a multiply-add takes an eighth of the time (half
-    for float32 in full precision) and does not hide the loads of strips. `loaded` returns the
-    registers that a thread needs for strips before they are stored in shared memory.
+    for float32 in full precision) and does not hide the loads of strips. `fits` tells whether the
+    registers of a thread suffice for a tile.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
@@ -159,7 +179,7 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
             grid.declared_shared_bytes)
         if tile.threads > grid.threads or tile.shared > grid.shared_bytes:
             continue
-        if tile.sum_registers + loaded(tile) > MMA_REGISTERS:
+        if not fits(tile):
             continue
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth

@@ -24,6 +24,7 @@ from ztorch.lower.tuning import (
     GRID_TILE_START,
     GRID_TILES,
     MMA_ALIGN_BYTES,
+    MMA_STAGED_SUMS,
     MMA_SUM_SHARE,
     SHARED_LOAD_COST,
     STRIP_PADDING,
@@ -152,22 +153,22 @@ def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:
 def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
     """The tile of matrix instructions with the least estimated time, if that is less than without
     them."""
-    product = product_of(region)
+    product, grid = product_of(region), limits.grid
     shape = mma.shape_for(product, limits)
     if shape is None:
         return None
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
-    assert limits.grid is not None
+    assert grid is not None
     time, _ = _estimated(region, limits)
 
     def staged(tile: mma.MmaTile) -> mma.MmaTile:
-        assert limits.grid is not None
-        return tile.staged(limits.grid, k) if _copied(product, tile, limits) else tile
+        return tile.staged(grid, k) if _copied(product, tile, limits) else tile
 
-    def loaded(tile: mma.MmaTile) -> int:
-        return 0 if staged(tile).stages > 1 else strip_registers(product, tile, limits)
+    def fits(tile: mma.MmaTile) -> bool:
+        alone = staged(tile).stages > 1
+        return tile.fits(grid, None if alone else strip_registers(product, tile, limits))
 
-    tile = mma.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, time, loaded)
+    tile = mma.choose(m, n, k, math.prod(product.shape[:-2]), grid, shape, time, fits)
     if tile is None:
         return None
     tile = staged(tile)
@@ -244,8 +245,8 @@ def refusal_matrix(s: GridMatrixSchedule, region: Region, limits: Limits) -> str
     if s.stages > 1 and not _copied(product_of(region), tile, limits):
         return (f"stages({s.stages}) must be 1: this target or the layout of an operand does not "
                 "allow asynchronous copies")
-    used = tile.fragments_down * tile.fragments_across * shape.m * shape.n // tile.subgroup
-    if used > MMA_SUM_SHARE * limits.vector_registers:
+    used = tile.sum_registers
+    if used > (MMA_STAGED_SUMS if s.stages > 1 else MMA_SUM_SHARE * limits.vector_registers):
         return f"the sums of a thread take {used} registers of {limits.vector_registers}"
     return _too_large(tile.threads, tile.shared, limits)
 

@@ -108,9 +108,9 @@ SPLIT_FLOATS_LEAST = row(
 
 MMA_TILES = row(
     "MMA_TILES", (
-        (128, 128, 2, 4), (64, 128, 2, 4), (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4),
-        (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2),
-        (16, 16, 1, 1)),
+        (256, 128, 4, 2), (128, 256, 2, 4), (256, 64, 4, 1), (128, 128, 2, 4), (64, 128, 2, 4),
+        (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1), (32, 32, 2, 2),
+        (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2), (16, 16, 1, 1)),
     "rows, columns; subgroups down and across",
     "the tiles that are tried with matrix instructions", CHOSEN)
 MMA_NARROW_COST = row(
@@ -132,6 +132,17 @@ MMA_REGISTERS = row(
     "the most registers of 32 bits in which a thread may hold sums and loaded parts of strips",
     "read in machine code: of 128 registers that GPUs leave a thread, the other 48 hold addresses "
     "and operands; with 96 there are spills")
+MMA_STAGED_SUMS = row(
+    "MMA_STAGED_SUMS", 128, "registers",
+    "the most registers of a thread for sums where copies to shared memory pass no registers; half "
+    "as many threads then have twice as many registers",
+    "read in machine code: 186 to 255 registers on sm_80, sm_90 and sm_100, none spilled; "
+    "predicted for an A100: 4096 x 4096 x 4096 takes 466 us for 598")
+MMA_STAGED_RATE = row(
+    "MMA_STAGED_RATE", 800, "multiply-adds of a compute unit in a cycle",
+    "the rate of matrix instructions from which on shared memory limits smaller sums",
+    "predicted: with 1024, sums of 128 registers take 0.7 to 0.8 of the time of 64; an RTX 4090, "
+    "with 256, takes 1.14 times as long for a convolution of 56 x 56 x 64")
 MMA_SUM_SHARE = row(
     "MMA_SUM_SHARE", 0.5, "share of the registers",
     "how many of a thread's registers may hold the sums of matrix instructions", CHOSEN)
