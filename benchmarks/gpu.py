@@ -125,7 +125,8 @@ def main(arguments: list[str] | None = None) -> int:
             written = report.write(asked.out, stem, facts, [s for s, _ in work if s.lines],
                                    asked.quick, "Devices", METHOD)
         print(f"\n{section.markdown()}", flush=True)
-    print(f"written: {', '.join(map(str, written))}, after {duration(perf_counter() - begun)}")
+    end = f"written: {', '.join(map(str, written))}" if count else "nothing is left to measure"
+    print(f"{end}, after {duration(perf_counter() - begun)}")
     return int(any("failed" in r for s, _ in work for r in s.results))
 
 

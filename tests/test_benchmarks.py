@@ -68,7 +68,8 @@ def test_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         "DeviceError: out of memory", "SystemExit: ztorch is wrong by 1"]
 
 
-def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                    capsys: pytest.CaptureFixture[str]) -> None:
     """Measurements are kept, and failures are measured again."""
     monkeypatch.setattr(gpu, "devices", lambda: [ListedDevice("vulkan:0", "gpu", "one")])
     ran, works = [], [False]
@@ -88,7 +89,9 @@ def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert gpu.main(how) == 1 and ran == ["first", "second"]
     works[0] = True
     assert gpu.main([*how, "--resume"]) == 0 and ran == ["first", "second", "second"]
+    assert str(tmp_path) in capsys.readouterr().out
     assert gpu.main([*how, "--resume"]) == 0 and len(ran) == 3
+    assert "nothing is left to measure" in capsys.readouterr().out
     text = next(tmp_path.glob("*.md")).read_text()
     assert text.count("| first | vulkan:0 | 1 x | 3 s |") == text.count("| second | vulkan:0 | 1 x | 3 s |") == 1
     assert "out of memory" not in text
