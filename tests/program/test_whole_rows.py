@@ -65,6 +65,45 @@ def test_it_trains_on_targets_as_long_as_the_data() -> None:
         assert np.abs(model.get_weights()[0] - kernel).max() > 1e-4
 
 
+def test_a_class_takes_rows_of_other_lengths_than_its_first() -> None:
+    class Attended(zt.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = Attention()
+
+        def call(self, x: Any) -> Any:
+            return self.attention(x)[0]
+
+    model = Attended()
+    model.compile("cpu", optimizer=zt.optimizers.SGD(0.5), loss="mse")
+    model.build((None, 4, 3))
+    for steps in (4, 7, 4):
+        kernel, bias = model.get_weights()
+        rows, y = rng.normal(size=(5, steps, 3)), rng.normal(size=(5, 3))
+        error = attended(rows, kernel, bias)[0] - y
+        np.testing.assert_allclose(model.fit(rows, y, verbose=0).history["loss"],
+                                   [(error ** 2).mean()], rtol=1e-4)
+    assert str(model.input_shape) == "(None, None, 3)"
+    with pytest.raises(zt.errors.DataError, match="takes .N, axis1, 3."):
+        model.predict(np.ones((2, 4, 5)))
+
+
+def test_a_class_that_needs_one_length_refuses_others() -> None:
+    class Flat(zt.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = L.Dense(1, kernel_initializer="ones")
+
+        def call(self, x: Any) -> Any:
+            return self.dense(ops.reshape(x, (x.shape[0], -1)))
+
+    model = Flat()
+    for _ in range(2):
+        np.testing.assert_allclose(model.predict(np.ones((2, 4, 3))), [[12.0], [12.0]])
+        with pytest.raises(zt.errors.DataError, match="axis 1 is 5 and should be 4"):
+            model.predict(np.ones((2, 5, 3)))
+
+
 @pytest.mark.parametrize("make", [
     lambda: L.Conv1D(2, 3, padding="same", activation="sigmoid"),
     lambda: L.SeparableConv1D(2, 3, padding="same", activation="softmax"),

@@ -15,7 +15,7 @@ from typing import Any
 from ztorch.config import Named
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.value import Value
-from ztorch.layers.axes import checked_shape
+from ztorch.layers.axes import declared_shape
 from ztorch.layers.core import Input
 from ztorch.layers.plain_calls import adopt_attributes
 from ztorch.layers.symbol import leaves, nested
@@ -67,7 +67,7 @@ class OwnCall:
             raise ConfigError(f"build takes the shape of the inputs including the batch, such as "
                               f"(None, 4), or a list or dict of shapes, not {shapes!r}")
         self._inputs = {name: shape if isinstance(shape, Input) else Input(
-            checked_shape("build(...), without the batch,", tuple(shape[1:])), dtype)
+            declared_shape("build(...), without the batch,", tuple(shape[1:])), dtype)
             for name, shape in named.items()}
 
     def traced_for(self, shapes: Any, trace: Callable[[], Any]) -> Any:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.config import ascending
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, ZtorchError
+from ztorch.layers.axes import OpenSize
 from ztorch.losses import UnfitTargets
 from ztorch.model.exporting import ROWS
 from ztorch.model.late_compile import LateCompile
@@ -92,6 +93,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             from ztorch.feed.row_shapes import row_shapes
 
             self.build(row_shapes(x))
+        elif self.is_class and hasattr(x, "shape"):
+            self._open_axes_that_vary(tuple(x.shape[1:]))
         if self._late is not None and self._late.follows_data and self.axis_names:
             self._late.hold(self, x)
         if self._late is not None and function != "predict":
@@ -101,6 +104,23 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                 self._late.hold_given_targets(x, y, weighted)
             self._late.hold_batches(x, batch_size or self.batch_sizes(
                 self._late.arguments["batch_size"])[-1], split)
+
+    def _open_axes_that_vary(self, row: tuple[int, ...]) -> None:
+        """Opens the axes of a class's input along which rows of this shape differ from those
+        before, except for the axis of features: other lengths are taken, as in Keras."""
+        known, inputs = self.input_shape, [*self.inputs_by_name.values()]
+        if not isinstance(known, tuple) or len(inputs) > 1 or len(known) != len(row) + 1:
+            return
+        pairs = [*zip(known[1:], row, strict=True)]
+        axes = [None if n != m or isinstance(n, OpenSize) else n for n, m in pairs]
+        differs = any(n != m and not isinstance(n, OpenSize) for n, m in pairs)
+        if not differs or (inputs[0].dtype is None and axes[-1] != known[-1]):  # integers are ids
+            return
+        try:
+            self.build((None, *row))
+            self.build((None, *axes))
+        except ZtorchError:  # such as a Dense layer of all steps: the data are refused
+            self.build(known)
 
     def _whole_batches(self, function: str) -> frozenset[str]:
         """The functions that combine the rows of a batch: those of own steps, and those with ops,
