@@ -109,7 +109,7 @@ def test_rows_are_sampled_independently_of_the_batch() -> None:
 def test_many_classes() -> None:
     """Thresholds among 5,000 logits are exact: of distinct ones top-k keeps k."""
     logits = np.random.default_rng(0).normal(0, 3, 5000).astype(np.float32)
-    for k in (1, 7, 100):
-        got = set(draws(logits, top_k=k, temperature=50.0, count=600).tolist())
+    for k, count in ((1, 60), (7, 120), (100, 600)):
+        got = set(draws(logits, top_k=k, temperature=50.0, count=count).tolist())
         best = set(np.argsort(-logits)[:k].tolist())
         assert got <= best and len(got) > 0.9 * k
