@@ -47,9 +47,8 @@ from tests.cases.grouping import group_of, reseed
 from ztorch.config import Named
 
 # Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
-# garbage collection takes a third of the time of compiling, and some percent with 20,000. What is imported
-# and collected stays anyway.
-gc.set_threshold(500_000, 20, 20)
+# garbage collection takes a third of the time of compiling. What is imported and collected stays anyway.
+gc.set_threshold(20_000, 20, 20)
 gc.disable()
 
 ROOT = Path(__file__).parent.parent
