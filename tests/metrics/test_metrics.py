@@ -50,6 +50,25 @@ def test_top_k(k, expected):
         np.testing.assert_array_equal(measured(metric, y, PREDICTED, target), expected)
 
 
+def test_nan_is_not_among_the_best():
+    y_pred = np.where([[0], [1], [0], [0]], np.nan, PREDICTED)
+    y_pred[2, 1] = np.nan  # beside the label
+    metric = metrics.SparseTopKCategoricalAccuracy(k=2)
+    np.testing.assert_array_equal(measured(metric, LABELS, y_pred), [1, 0, 1, 1])
+    np.testing.assert_array_equal(measured(metrics.TopKCategoricalAccuracy(k=1), np.eye(3)[LABELS],
+                                           y_pred, ONE_HOT), [1, 0, 0, 0])
+
+
+def test_the_best_classes_as_sorted_numbers():
+    best = np.array([[1, 0], [1, 2], [0, 1], [5, 1]])
+    for k, right in ((1, 1 / 4), (2, 3 / 4)):
+        metric = metrics.SparseTopKCategoricalAccuracy(k=k, from_sorted_ids=True)
+        theirs = references.keras().metrics.SparseTopKCategoricalAccuracy(k, from_sorted_ids=True)
+        assert float(metric(LABELS, best)) == float(theirs(LABELS, best)) == right
+    with pytest.raises(ConfigError, match=r"k=3 is too large for predictions of shape \(2,\)"):
+        metrics.SparseTopKCategoricalAccuracy(k=3, from_sorted_ids=True)(LABELS, best)
+
+
 def test_positions_beyond_rows_are_averaged():
     y = np.array([[1, 2], [2, 1]], np.int32)
     row = measured("accuracy", y, PREDICTED.reshape(2, 2, 3), TargetSpec((2, 2), i32, 3))

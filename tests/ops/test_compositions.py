@@ -137,7 +137,8 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "unravel_index": [((np.array([5, 0, 11], np.int32),), {"shape": (3, 4)})],
     "vander": [((X[0],), {}), ((X[0],), {"N": 2, "increasing": True})], "vdot": [((X[0], Y[0]), {})],
 }
-OTHERWISE = {"argpartition": "any order is right that puts one element at its place: below",
+OTHERWISE = {"view": "bits depend on the dtype: test_numpy_conventions.py",
+             "argpartition": "any order is right that puts one element at its place: below",
              **dict.fromkeys(OF_NUMPY, "NumPy's: below"),
              "dstack": "takes a list in Keras: below", "imag": "Keras refuses it by PyTorch"}
 

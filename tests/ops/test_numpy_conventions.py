@@ -54,6 +54,17 @@ SAME: dict[str, Callable[[Any], Any]] = {
     "inner": lambda m: m.inner(A, WHOLE), "vdot": lambda m: m.vdot(A, WHOLE),
     "heaviside": lambda m: m.heaviside(WHOLE, 0.5),
     "logaddexp2": lambda m: m.logaddexp2(WHOLE, WHOLE),
+    "a vector again": lambda m: m.reshape(A, -1), "of six": lambda m: m.reshape(A, 6),
+    "one number everywhere": lambda m: m.broadcast_to(A[1, 2], 4),
+    "differences twice": lambda m: m.diff(CUBE, 2), "differences of rows": lambda m: m.diff(CUBE, 1, 0),
+    "changes": lambda m: m.diff(np.array([True, False, False, True])),
+    "sums of bools": lambda m: m.nansum(A > 2, axis=0), "products of bools": lambda m: m.nanprod(A > 2),
+    "a limit among the largest": lambda m: m.max(A, axis=1, initial=4.0),
+    "a limit among the smallest": lambda m: m.min(WHOLE, initial=-9, keepdims=True),
+    "largest of none": lambda m: m.max(NONE, axis=1, initial=-np.inf),
+    "median of infinities": lambda m: m.median(np.full(4, np.inf)),
+    "points and their distance": lambda m: m.linspace(0, 10, 5, endpoint=False, retstep=True)[1].astype(np.float32),
+    "ends of intervals": lambda m: m.histogram(A, [0.0, 1.5, 4.0])[1],
     "histogram of equal numbers": lambda m: m.histogram(np.full(3, 2.0))[1],
     "histogram of nothing": lambda m: m.histogram(np.zeros(0))[1],
     "histogram of an empty range": lambda m: m.histogram(A, 3, (1, 1))[1],
@@ -71,8 +82,9 @@ def test_as_in_numpy(case: str) -> None:
 
 
 @pytest.mark.parametrize(("numbers", "bins"), [
-    (np.full(3, 2.0), 10), (np.full(3, 2.0), 1), (np.zeros(0), 4), (WHOLE, 5)])
-def test_counts_of_equal_numbers_and_of_none(numbers: np.ndarray, bins: int) -> None:
+    (np.full(3, 2.0), 10), (np.full(3, 2.0), 1), (np.zeros(0), 4), (WHOLE, 5),
+    (A, [0, 1, 4]), (WHOLE, [-5, -5, 0, 3]), (np.zeros(0), [0.0, 1.0])])
+def test_counts_as_in_numpy(numbers: np.ndarray, bins: Any) -> None:
     np.testing.assert_array_equal(zt.ops.histogram(numbers, bins)[0],
                                   np.histogram(numbers, bins)[0])
 
@@ -80,6 +92,35 @@ def test_counts_of_equal_numbers_and_of_none(numbers: np.ndarray, bins: int) -> 
 def test_bins_of_integers_keep_their_fractions() -> None:
     np.testing.assert_array_equal(zt.ops.digitize(np.array([0, 1, 2]), np.array([0.5, 1.5])),
                                   [0, 1, 2])
+
+
+def test_places_of_other_dtypes() -> None:
+    bounds, single = np.array([1, 2, 3]), np.array([0.5, 2.5], np.float32)
+    np.testing.assert_array_equal(zt.ops.searchsorted(bounds, [1.5, 3.0]), [1, 2])
+    np.testing.assert_array_equal(zt.ops.searchsorted(single, np.array([0, 1, 2**25 + 1])),
+                                  [0, 1, 2])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_the_new_axis_of_one_hot(axis: int) -> None:
+    labels = np.array([[0, 2], [1, 3]])
+    np.testing.assert_array_equal(zt.ops.one_hot(labels, 3, axis=axis),
+                                  np.moveaxis((np.arange(3) == labels[..., None]), -1, axis))
+
+
+def test_views_are_shapes_or_bits() -> None:
+    x = zt.tensor(A, dtype="float32")
+    for y in (x.view(3, 2), x.view((3, 2)), x.view([3, -1]), zt.ops.view(x, (3, 2))):
+        np.testing.assert_array_equal(y, A.reshape(3, 2))
+    for y in (x.view("int32"), x.view(np.int32), x.view(dtype="int32"), zt.ops.view(x, "int32")):
+        np.testing.assert_array_equal(y, A.astype(np.float32).view(np.int32))
+
+
+def test_tolerances_of_a_rank() -> None:
+    matrix = np.diag([3.0, 0.1, 1e-3])
+    assert [zt.ops.matrix_rank(matrix, tol).item() for tol in (0.5, 0.05, 1e-4)] == [1, 2, 3]
+    assert zt.ops.matrix_rank(matrix * (1 + 1j), 0.5).item() == 1
+    assert zt.ops.matrix_rank(matrix, rtol=0.04).item() == 1
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "sparsemax"])
@@ -107,6 +148,10 @@ def test_integers_are_computed_in_float64(name: str) -> None:
     (lambda: zt.ops.sum(A, axis=(0, 0)), r"axis \(0, 0\) names an axis twice; name each axis once"),
     (lambda: zt.ops.max(A, axis=(1, -1)), "names an axis twice"),
     (lambda: zt.ops.flip(A, (0, -2)), "names an axis twice"),
+    (lambda: zt.ops.max(A[0, 0], axis=0), "rank 0; a tensor of one number has no axes"),
+    (lambda: zt.ops.top_k(A, 2, True), "axis True is not an integer"),
+    (lambda: zt.ops.unstack(A, num=3), r"unstack\(num=3\) does not fit axis 0 of \(2, 3\)"),
+    (lambda: zt.ops.histogram(A, [2, 1]), "at least two ends in ascending order"),
     (lambda: zt.ops.concat([]), "ops.concat needs at least one tensor"),
     (lambda: zt.ops.hstack([]), "at least one tensor"),
     (lambda: zt.ops.vdot(A, A[:1]), r"as many elements each, not \(2, 3\) and \(1, 3\)")])

@@ -48,6 +48,27 @@ def test_the_cube_root_is_steep_at_zero() -> None:
     np.testing.assert_allclose(slope, [INF, INF, 1 / 12, 1 / 27], rtol=1e-12)
 
 
+def test_a_limit_passes_the_whole_gradient() -> None:
+    torch = references.torch()
+    points = [np.array([-2.0, -1.0, 0.3, 1.0, 2.0, INF]), np.full(6, -1.0), np.full(6, 1.0)]
+    theirs = [torch.tensor(p, requires_grad=True) for p in points]
+    torch.clamp(*theirs).sum().backward()
+    leaves = [leaf("input", n, (6,), f64) for n in ("x", "low", "high")]
+    feeds = dict(zip(leaves, points, strict=True))
+    slopes = evaluate(gradients(ops.clip(*leaves), leaves), feeds)
+    np.testing.assert_array_equal(slopes, [t.grad.numpy() for t in theirs])
+    [slope] = evaluate(gradients(ops.clip(leaves[0], -1, 1), leaves[:1]), feeds)
+    np.testing.assert_array_equal(slope, theirs[0].grad.numpy())
+
+
+def test_the_slope_of_sinc_near_zero() -> None:
+    x, points = leaf("input", "x", (5,), f64), np.array([0.0, 1e-9, -1e-4, 1e-3, 0.5])
+    y, slope = evaluate([ops.sinc(x), *gradients(ops.sinc(x), [x])], {x: points})
+    near = -math.pi**2 * points / 3 + math.pi**4 * points**3 / 30
+    np.testing.assert_allclose(slope, [*near[:4], -4 / math.pi], rtol=1e-11)
+    np.testing.assert_allclose(y, np.sinc(points), rtol=1e-15)
+
+
 @pytest.mark.parametrize("order", [0.5, 1, 2, 3, INF])
 def test_norms_of_zeros(order: float) -> None:
     torch = references.torch()

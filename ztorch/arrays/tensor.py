@@ -275,5 +275,5 @@ set_operators(Tensor, compute)
 Tensor.__buffer__ = lambda x, flags: memoryview(x.numpy())  # type: ignore[attr-defined]
 Tensor.__getitem__ = getter(tensor_of, compute)  # type: ignore[method-assign, assignment]
 Tensor.at = property(At)  # type: ignore[attr-defined]
-Tensor.reshape = Tensor.view = reshaping(Tensor, Operators.reshape)  # type: ignore[method-assign]
+Tensor.reshape = reshaping(Tensor, Operators.reshape)  # type: ignore[method-assign]
 Tensor.method_of = staticmethod(method_of_ops(Tensor.method_of))  # type: ignore[method-assign, assignment]

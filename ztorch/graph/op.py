@@ -236,11 +236,12 @@ def normal_axes(axis: int | tuple[int, ...] | None, rank: int) -> tuple[int, ...
         return tuple(range(rank))
     axes = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
     for a in axes:
-        if not hasattr(a, "__index__"):
+        if isinstance(a, bool) or not hasattr(a, "__index__"):
             raise shape_error(f"axis {a!r} is not an integer", fix="use whole numbers, such as -1")
         if not -rank <= a < rank:
             raise shape_error(f"axis {a} is out of range for rank {rank}",
-                              fix=f"use {-rank} to {rank - 1}")
+                              fix=f"use {-rank} to {rank - 1}" if rank else
+                                  "a tensor of one number has no axes")
     numbers = tuple(sorted({int(a) % rank for a in axes}))
     if len(numbers) < len(axes):
         raise shape_error(f"axis {axis} names an axis twice", fix="name each axis once")

@@ -97,7 +97,13 @@ class Operators:
         order = axes[0] if _is_tuple(axes) else axes
         return self.T if order in ((), (None,)) else self.apply_op("transpose", self, tuple(order))
 
-    view, permute = reshape, transpose  # as PyTorch has them
+    permute = transpose  # as PyTorch has it
+
+    def view(self, *shape: Any, dtype: Any = None) -> Any:
+        """`reshape`, or the bits of the elements read as another dtype of the same size."""
+        if dtype is None and isinstance(shape[0] if shape else 0, (int, list, tuple)):
+            return self.reshape(*shape)
+        return self.apply_op("view", self, shape[0] if len(shape) == 1 else shape or None, dtype)
 
     def astype(self, dtype: Any) -> Any:
         """The elements converted to another dtype."""

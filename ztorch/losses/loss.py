@@ -17,6 +17,7 @@ from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
 from ztorch.losses.numbers import LossFunction, fitting_weights, on_numbers
+from ztorch.ops.reduction import widened
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -183,8 +184,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     def _reduced(self, y_true: Value, y_pred: Value, weight: Value | None = None) -> Value:
         """The result of a call on numbers, in a graph."""
-        if not y_pred.dtype.is_float:
-            y_pred = OPS.cast(y_pred, "float32")
+        y_pred = widened(y_pred) if y_pred.dtype.is_float else OPS.cast(y_pred, "float32")
         y_true = as_target(y_true, self.target(y_pred.shape, y_pred.dtype))
         values = self.values(y_true, y_pred, getattr(self, "from_logits", False))
         if values.rank == y_pred.rank > 1:  # Keras' functions compute the mean over the last axis

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ztorch.config import positive
+from ztorch.config import flag, positive
+from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.metrics.metric import Metric, alike, labels_of
@@ -80,7 +81,7 @@ class BinaryAccuracy(Metric, names=("binary_accuracy",)):
 class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
     """The fraction of rows whose true class is among the k most likely; targets are one-hot.
 
-    Ties with the true class do not count against it.
+    Ties with the true class do not count against it; NaN does.
 
     Args:
         k: Number of classes. A positive integer. Default: `5`.
@@ -97,8 +98,8 @@ class TopKCategoricalAccuracy(Metric, names=("top_k_categorical_accuracy",)):
 
     def values(self, y_true: Value, y_pred: Value) -> Value:
         true_score = at_label(y_pred, labels_of(y_true, y_pred))
-        better = OPS.cast(y_pred > OPS.expand_dims(true_score, -1), "int32")
-        return OPS.sum(better, axis=-1) < self.k
+        worse = y_pred <= OPS.expand_dims(true_score, -1)  # false for NaN
+        return OPS.sum(OPS.cast(OPS.logical_not(worse), "int32"), axis=-1) < self.k
 
 
 class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy,
@@ -108,11 +109,26 @@ class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy,
     Args:
         k: Number of classes. A positive integer. Default: `5`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
+        from_sorted_ids: Whether predictions `(..., classes)` are class numbers instead of scores,
+            the most likely first. Default: `False`.
 
     Examples:
         >>> SparseTopKCategoricalAccuracy(k=3).k
         3
     """
+
+    def __init__(self, k: int = 5, name: str | None = None, from_sorted_ids: bool = False):
+        super().__init__(k, name)
+        self.from_sorted_ids = flag(f"{type(self).__name__}(from_sorted_ids=...)", from_sorted_ids)
+
+    def values(self, y_true: Value, y_pred: Value) -> Value:
+        if not self.from_sorted_ids:
+            return super().values(y_true, y_pred)
+        if self.k > y_pred.shape[-1]:
+            raise ConfigError(f"metric {self.name!r}: k={self.k} is too large for predictions of "
+                              f"shape {y_pred.shape[1:]}")
+        labels = OPS.reshape(OPS.cast(y_true, y_pred.dtype), (*y_pred.shape[:-1], 1))
+        return OPS.any(OPS.equal(labels, y_pred[..., :self.k]), axis=-1)
 
 
 class CosineSimilarity(Metric, names=("cosine_similarity",)):

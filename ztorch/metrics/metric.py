@@ -17,6 +17,7 @@ from ztorch.losses.loss import rows
 from ztorch.losses.numbers import fitting_weights, on_numbers
 from ztorch.metrics.variables import MetricVariable, inner_sums, reading, updating
 from ztorch.names.keras_calls import without
+from ztorch.ops.reduction import widened
 
 Weigh = Callable[[Value], Value]  # values times the weights of their rows; 0 at masked positions
 
@@ -137,8 +138,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
     def _sums_of_numbers(self, y_true: Value, y_pred: Value,
                          weight: Value | None = None) -> dict[str, Value]:
         """The sums of a batch of numbers, in a graph."""
-        if not y_pred.dtype.is_float:
-            y_pred = OPS.cast(y_pred, "float32")
+        y_pred = widened(y_pred) if y_pred.dtype.is_float else OPS.cast(y_pred, "float32")
         if not y_true.dtype.is_float:
             y_true = OPS.cast(y_true, "int32")
 

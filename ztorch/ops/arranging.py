@@ -159,6 +159,32 @@ def dstack(*xs: Value) -> Value:
     return OPS.concat(*wide, axis=2)
 
 
+@composition(Sample(((2, 6),), {"shape": (3, -1)}))
+def view(x: Value, shape: int | tuple[int, ...] | DType | str | None = None,
+         dtype: DType | str | None = None) -> Value:
+    """The elements in another shape, or their bits read as another dtype of the same size.
+
+    Args:
+        x: Tensor of any dtype.
+        shape: Shape of the result, in which one axis may be -1. `None` means that of `x`; a dtype
+            in its place is `dtype`. Default: `None`.
+        dtype: Dtype of the result, of the same size as that of `x`. `None` means that of `x`.
+            Default: `None`.
+
+    Returns:
+        A tensor of this shape and dtype.
+
+    Examples:
+        >>> import ztorch as zt
+        >>> zt.ops.view(np.array([1.0], np.float32), "int32")
+        array([1065353216], dtype=int32)
+    """
+    if not isinstance(shape, (type(None), int, list, tuple)):
+        shape, dtype = None, shape
+    y = x if dtype is None else OPS.bitcast(x, dtype)
+    return y if shape is None else OPS.reshape(y, shape)
+
+
 @composition(Sample(((4,),), {"N": 3}))
 def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
     """The powers of each number, from the highest to 1.

@@ -235,11 +235,12 @@ def _singular_gradient(upstreams: Sequence[Value], args: Sequence[Value],
 
 
 @complex_op()
-def matrix_rank(x: ComplexValue, rtol: float | None = None) -> Value:
+def matrix_rank(x: ComplexValue, tol: float | None = None, rtol: float | None = None) -> Value:
     d = x.real.dtype
-    least = max(x.shape[-2:]) * 2.0 ** (1 - d.significand) if rtol is None else rtol
+    share = max(x.shape[-2:]) * 2.0 ** (1 - d.significand) if rtol is None else rtol
     s = svdvals(x)
-    y: Value = OPS.sum(OPS.cast(s > OPS.max(s, -1, True) * least, "int32"), axis=-1)
+    least = OPS.max(s, -1, True) * share if tol is None else tol
+    y: Value = OPS.sum(OPS.cast(s > least, "int32"), axis=-1)
     return y
 
 

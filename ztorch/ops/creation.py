@@ -126,7 +126,7 @@ def _moved(numbers: Value, low: float, step: float) -> Value:
 @op(Sample((), {"start": -1.0, "stop": 2.0, "num": 7}),
     Sample((), {"start": 0.0, "stop": 1.0, "num": 5, "endpoint": False}), numpy=np.linspace)
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True,
-             dtype: DType | str = "float32", axis: int = 0) -> Value:
+             dtype: DType | str = "float32", axis: int = 0, retstep: bool = False) -> Any:
     """A given number of equally spaced points, as a graph tensor.
 
     Args:
@@ -137,15 +137,23 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True,
         dtype: Dtype of the result. Points are rounded down to integers, as in NumPy. Default:
             `"float32"`.
         axis: Where the points lie, for arrays. Default: `0`.
+        retstep: Whether to return the distance of two points as well. Default: `False`.
 
     Returns:
-        A vector of the graph; for arrays, a tensor with one axis more than they have.
+        A vector of the graph; for arrays, a tensor with one axis more than they have. With
+        `retstep`, a pair: the points and their distance, a float, NaN for a single point.
 
     Examples:
         >>> linspace(0.0, 1.0, 5)
         <where f32[5]>
     """
     to = dtypes.dtype(dtype)
+    if retstep:
+        parts = num - endpoint
+        step = (np.subtract(stop, start) / parts if parts > 0 else
+                np.full(np.broadcast_shapes(np.shape(start), np.shape(stop)), math.nan))
+        points = linspace(start, stop, num, endpoint, dtype, axis)
+        return points, constant(np.asarray(step), to if to.is_float else dtypes.f64)
     if num < 0:
         raise shape_error(f"ops.linspace(num={num}) is negative")
     if np.ndim(start) or np.ndim(stop):

@@ -19,8 +19,9 @@ def log_probabilities(output: Value, from_logits: bool) -> Value:
     """Logarithms of probabilities that sum to 1 along the last axis."""
     if from_logits:
         return OPS.log_softmax(output, axis=-1)
-    p = output / OPS.sum(output, axis=-1, keepdims=True)
-    return OPS.log(OPS.clip(p, EPSILON, 1.0 - EPSILON))
+    wide = widened(output)
+    p = wide / OPS.sum(wide, axis=-1, keepdims=True)
+    return OPS.cast(OPS.log(OPS.clip(p, EPSILON, 1.0 - EPSILON)), output.dtype)
 
 
 def at_label(x: Value, labels: Value) -> Value:
@@ -49,8 +50,9 @@ def binary_crossentropy(target: Value, output: Value, from_logits: bool = False)
     y = OPS.cast(target, output.dtype)
     if from_logits:
         return OPS.softplus(output) - output * y
-    p = OPS.clip(output, EPSILON, 1.0 - EPSILON)
-    return -(y * OPS.log(p) + (1.0 - y) * OPS.log(1.0 - p))
+    p = OPS.clip(widened(output), EPSILON, 1.0 - EPSILON)  # in 16 bits, 1 - EPSILON is 1
+    y = OPS.cast(y, p.dtype)
+    return OPS.cast(-(y * OPS.log(p) + (1.0 - y) * OPS.log(1.0 - p)), output.dtype)
 
 
 @composition(Sample((_YES, (2, 3)), low=0.1, high=0.9), Sample((_YES, (2, 3)), {

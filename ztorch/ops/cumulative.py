@@ -82,16 +82,17 @@ def cumprod(x: Value, axis: int | None = None, dtype: DType | str | None = None,
     return _along("cumprod", x, axis, dtype, include_initial, OPS.prod, OPS.mul, "mul")
 
 
-@op(Sample(((3, 5),), {"axis": 0, "n": 2}, dtypes="fs"), numpy=lambda x, axis=-1, n=1: np.diff(
+@op(Sample(((3, 5),), {"axis": 0, "n": 2}, dtypes="fs"), numpy=lambda x, n=1, axis=-1: np.diff(
     x, n, axis))
-def diff(x: Value, axis: int = -1, n: int = 1, prepend: Value | float | None = None,
+def diff(x: Value, n: int = 1, axis: int = -1, prepend: Value | float | None = None,
          append: Value | float | None = None) -> Value:
-    """The difference of each element and the one before it along an axis.
+    """The difference of each element and the one before it along an axis; of bools, whether they
+    differ.
 
     Args:
-        x: Tensor of numbers. Integers wrap.
-        axis: Axis of the differences. Default: `-1`.
+        x: Tensor of any dtype. Integers wrap.
         n: Number of times to take differences. Default: `1`.
+        axis: Axis of the differences. Default: `-1`.
         prepend: Number, or a tensor, to prepend to x along the axis. Default: `None`.
         append: Number, or a tensor, to append to x along the axis. Default: `None`.
 
@@ -111,9 +112,10 @@ def diff(x: Value, axis: int = -1, n: int = 1, prepend: Value | float | None = N
             OPS.broadcast_to(as_value(y, x), one) for y in (prepend, append)]
     x = OPS.concat(*(y for y in (ends[0], x, ends[1]) if y is not None), axis=a)
     before = (slice(None),) * a
+    apart = OPS.not_equal if x.dtype.kind == "b" else OPS.sub
     for _ in range(n):
-        x = (OPS.slice_by(x, (*before, slice(1, None)))
-             - OPS.slice_by(x, (*before, slice(None, -1))))
+        x = apart(OPS.slice_by(x, (*before, slice(1, None))),
+                  OPS.slice_by(x, (*before, slice(None, -1))))
     return x
 
 

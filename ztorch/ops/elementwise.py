@@ -202,7 +202,8 @@ def bitcast(x: Value, dtype: DType | str) -> Value:
     """
     to = dtypes.dtype(dtype)
     if to.bits != x.dtype.bits:
-        raise shape_error(f"cannot read the bits of {x.dtype} as {to}", fix="sizes must agree")
+        raise shape_error(f"cannot read the bits of {x.dtype} as {to}",
+                          fix="sizes must agree; ops.cast converts the numbers")
     return _BITCAST(x, dtype=to)
 
 
@@ -272,26 +273,3 @@ def float_power(a: Value | float, b: Value | float) -> Value:
         A tensor of the broadcast shape and the dtype of the floats; float64 for integers.
     """
     return OPS.power(*as_floats(a, b))
-
-
-def _clip_numpy(x: Any, min: Any = None, max: Any = None) -> Any:
-    return np.clip(x, min, max) if min is not None or max is not None else x
-
-
-@op(Sample(((3, 5),), {"min": -1.0, "max": 0.5}), Sample(((3, 5),), {"max": 1}, dtypes="s"),
-    numpy=_clip_numpy, aliases=("clamp",))
-def clip(x: Value, min: Value | float | None = None, max: Value | float | None = None) -> Value:
-    """x clipped to the range from min to max.
-
-    Args:
-        x: Tensor of numbers.
-        min: Smallest result: a number, or a tensor that broadcasts with `x`. `None` for no limit.
-            Default: `None`.
-        max: Largest result: a number, or a tensor that broadcasts with `x`. `None` for no limit.
-            Default: `None`.
-
-    Returns:
-        A tensor of the broadcast shape and the dtype of `x`.
-    """
-    x = x if min is None else OPS.maximum(x, min)
-    return x if max is None else OPS.minimum(x, max)

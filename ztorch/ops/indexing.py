@@ -120,20 +120,23 @@ def take(x: Value, indices: Value, axis: int | None = None) -> Value:
 
 
 @op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
-    numpy=lambda x, classes, dtype="float32": np.eye(classes)[x])
-def one_hot(x: Value, classes: int, dtype: DType | str = "float32") -> Value:
-    """1 at each label and 0 elsewhere, along a new last axis.
+    Sample((np.array([0, 2, 1], np.int32),), {"classes": 4, "axis": 0}),
+    numpy=lambda x, classes, dtype="float32", axis=-1: np.moveaxis(np.eye(classes)[x], -1, axis))
+def one_hot(x: Value, classes: int, dtype: DType | str = "float32", axis: int = -1) -> Value:
+    """1 at each label and 0 elsewhere, along a new axis.
 
     Args:
         x: Integer tensor of labels. Labels out of range give zeros.
         classes: Size of the new axis.
         dtype: Dtype of the result: a `DType` or a name such as `"float32"`. Default: `"float32"`.
+        axis: Where the new axis is in the result. Default: `-1`.
 
     Returns:
         A tensor of the shape of `x` with one more axis.
     """
-    wide = OPS.expand_dims(x, -1)
-    return OPS.cast(OPS.equal(wide, OPS.iota((classes,), 0, x.dtype)), dtype)
+    [a] = normal_axes(axis, x.rank + 1)
+    numbers = OPS.iota((classes, *(1,) * (x.rank - a)), 0, x.dtype)
+    return OPS.cast(OPS.equal(OPS.expand_dims(x, a), numbers), dtype)
 
 
 # -- one element a place ---------------------------------------------------------------------------

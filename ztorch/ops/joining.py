@@ -48,12 +48,14 @@ def stack(*xs: Value, axis: int = 0) -> Value:
 
 @op(Sample(((2, 3),)), results=_PARTS, numpy=lambda x, axis=0: tuple(np.moveaxis(x, axis, 0)),
     aliases=("unbind",))
-def unstack(x: Value, axis: int = 0) -> tuple[Value, ...]:
+def unstack(x: Value, axis: int = 0, num: int | None = None) -> tuple[Value, ...]:
     """The slices of x along an axis, without that axis.
 
     Args:
         x: Tensor of any dtype.
         axis: Axis to split. Default: `0`.
+        num: Its size, as Keras has it; another size is an error. `None` accepts any. Default:
+            `None`.
 
     Returns:
         A tuple with one tensor per element of the axis.
@@ -64,6 +66,8 @@ def unstack(x: Value, axis: int = 0) -> tuple[Value, ...]:
         (array([1, 3]), array([2, 4]))
     """
     [a] = normal_axes(axis, x.rank)
+    if num not in (None, x.shape[a]):
+        raise shape_error(f"ops.unstack(num={num}) does not fit axis {axis} of", x.shape)
     return tuple(x[(slice(None),) * a + (k,)] for k in range(x.shape[a]))
 
 

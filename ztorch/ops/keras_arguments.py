@@ -32,9 +32,8 @@ _TWO = {"x1": "a", "x2": "b", "x": "a", "y": "b"}  # operands of binary operator
 _NEUTRAL: dict[str, dict[str, tuple[Any, ...]]] = {  # values without effect here
     **{name: {"data_format": (None, "channels_last")}
        for name in ("average_pool", "max_pool", "conv", "conv_transpose")},
-    "one_hot": {"axis": (-1,), "sparse": (False,)}, "top_k": {"sorted": (True, False)},
-    "isin": {"assume_unique": (True, False)}, "linspace": {"retstep": (False,)},
-    "max": {"initial": (None,)}, "min": {"initial": (None,)}, "round": {"decimals": (0,)}}
+    "one_hot": {"sparse": (False,)}, "top_k": {"sorted": (True, False)},
+    "isin": {"assume_unique": (True, False)}}
 
 
 def of_keras(name: str, signature: inspect.Signature

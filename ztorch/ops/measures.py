@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from ztorch.config import positive
 from ztorch.errors import ConfigError
 from ztorch.graph.composition import composition
-from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
+from ztorch.graph.op import OPS, Sample, constant, normal_axes, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import Axes
@@ -209,15 +210,17 @@ def logdet(x: Value) -> Value:
 
 
 @composition(Sample(((9,),), {"bins": 4, "range": (-2.0, 2.0)}), results=("counts", "edges"))
-def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
+def histogram(x: Value, bins: Any = 10, range: tuple[float, float] | None = None
               ) -> tuple[Value, Value]:
-    """The number of values in each of several intervals of equal width.
+    """The number of values in each of several intervals. The last one includes its end.
 
     Args:
         x: Tensor of numbers.
-        bins: Number of intervals. Default: `10`.
-        range: The ends of the first and the last one. `None` means the smallest and the largest
-            number, and 0 and 1 for no numbers. Equal ends move apart by 0.5 each. Default: `None`.
+        bins: Number of intervals of equal width, or a list of their ends, in ascending order.
+            Default: `10`.
+        range: The ends of the first and the last one, if `bins` is a number. `None` means the
+            smallest and the largest number, and 0 and 1 for no numbers. Equal ends move apart by
+            0.5 each. Default: `None`.
 
     Returns:
         Counts as int32, and the ends of the intervals, one more.
@@ -227,17 +230,32 @@ def histogram(x: Value, bins: int = 10, range: tuple[float, float] | None = None
         >>> zt.ops.histogram(np.array([1.0, 2.0, 2.5]), bins=2)[0]
         array([1, 2], dtype=int32)
     """
+    [flat] = as_floats(OPS.reshape(x, (-1,)))
+    edges, high = _equal_widths(flat, bins, range) if np.ndim(bins) == 0 else _listed_ends(
+        bins, flat)
+    place = OPS.searchsorted(edges, flat, "right") - 1
+    place = OPS.where(OPS.equal(flat, high), edges.size - 2, place)
+    return OPS.segment_sum(OPS.ones(flat.shape, "int32"), place, edges.size - 1), edges
+
+
+def _equal_widths(x: Value, bins: Any, range: tuple[float, float] | None) -> tuple[Value, Value]:
+    """The ends of intervals of equal width, and the last of them."""
     bins = positive("ops.histogram(bins=...)", bins)
     if range is not None and not range[0] <= range[1]:
         raise ConfigError(f"ops.histogram(range={range!r}) must be (smallest, largest)")
-    [flat] = as_floats(OPS.reshape(x, (-1,)))
-    if range is None and not flat.size:
+    if range is None and not x.size:
         range = 0.0, 1.0
-    low, high = (OPS.min(flat), OPS.max(flat)) if range is None else (
-        OPS.full((), float(end), flat.dtype) for end in range)
-    margin = OPS.cast(OPS.equal(low, high), flat.dtype) * 0.5
+    low, high = (OPS.min(x), OPS.max(x)) if range is None else (
+        OPS.full((), float(end), x.dtype) for end in range)
+    margin = OPS.cast(OPS.equal(low, high), x.dtype) * 0.5
     low, high = low - margin, high + margin
-    edges = low + OPS.cast(OPS.iota((bins + 1,)), flat.dtype) * ((high - low) / float(bins))
-    place = OPS.searchsorted(edges, flat, "right") - 1
-    place = OPS.where(OPS.equal(flat, high), bins - 1, place)
-    return OPS.segment_sum(OPS.ones(flat.shape, "int32"), place, bins), edges
+    return low + OPS.cast(OPS.iota((bins + 1,)), x.dtype) * ((high - low) / float(bins)), high
+
+
+def _listed_ends(bins: Any, x: Value) -> tuple[Value, Value]:
+    """The ends of intervals as a user lists them, and the last of them."""
+    ends = np.asarray(bins, np.float64)
+    if ends.ndim != 1 or ends.size < 2 or not (np.diff(ends) >= 0).all():
+        raise shape_error(f"ops.histogram(bins={bins!r}) must be a list of at least two ends in "
+                          "ascending order")
+    return constant(ends, x.dtype), constant(ends[-1], x.dtype)

@@ -16,6 +16,11 @@ from ztorch.graph.value import Op, Value
 Shape = tuple[int, ...]
 
 
+def _sizes(shape: Any) -> Shape:
+    """A shape, which for a vector may be a number."""
+    return tuple(int(n) for n in (shape if np.ndim(shape) else (shape,)))
+
+
 def _strides(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[k + 1:]) for k in range(len(shape))]
 
@@ -55,17 +60,18 @@ _BROADCAST = Op("broadcast_to", "map", _broadcast_infer,
 
 @op(Sample(((3, 1),), {"shape": (2, 3, 4)}, dtypes="fsub"), primitive=_BROADCAST,
     numpy=lambda x, shape: np.broadcast_to(x, shape))
-def broadcast_to(x: Value, shape: Shape) -> Value:
+def broadcast_to(x: Value, shape: int | Shape) -> Value:
     """x repeated along axes of size 1 and along new leading axes.
 
     Args:
         x: Tensor of any dtype.
-        shape: Shape of the result.
+        shape: Shape of the result, or the length of a vector.
 
     Returns:
         A tensor of this shape and the dtype of `x`.
     """
-    return x if x.shape == tuple(shape) else _BROADCAST(x, shape=tuple(shape))
+    shape = _sizes(shape)
+    return x if x.shape == shape else _BROADCAST(x, shape=shape)
 
 
 # -- reshape and transpose -------------------------------------------------------------------------
@@ -85,18 +91,19 @@ _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
 
 
 @op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
-    primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape), aliases=("view",))
-def reshape(x: Value, shape: Shape) -> Value:
+    primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
+def reshape(x: Value, shape: int | Shape) -> Value:
     """The same elements in another shape.
 
     Args:
         x: Tensor of any dtype.
-        shape: Shape of the result. One axis may be -1; its size is inferred.
+        shape: Shape of the result, or the length of a vector. One axis may be -1; its size is
+            inferred.
 
     Returns:
         A tensor of this shape and the dtype of `x`.
     """
-    shape = tuple(int(n) for n in shape)
+    shape = _sizes(shape)
     if shape.count(-1) == 1:
         product = math.prod(n for n in shape if n != -1)
         rest = x.size // product if product and x.size % product == 0 else -1

@@ -104,12 +104,14 @@ def lstsq(a: Value, b: Value, rcond: float | None = None) -> Value:
 
 
 @op(Sample((_FLAT,)), Sample((_TALL.T,)),
-    numpy=lambda x, rtol=None: np.linalg.matrix_rank(x).astype(np.int32))
-def matrix_rank(x: Value, rtol: float | None = None) -> Value:
+    numpy=lambda x, tol=None, rtol=None: np.linalg.matrix_rank(x).astype(np.int32))
+def matrix_rank(x: Value, tol: float | None = None, rtol: float | None = None) -> Value:
     """The number of singular values that are not 0, but for rounding.
 
     Args:
         x: Float matrices `(..., m, n)` whose smaller dimension is up to 32.
+        tol: Singular values up to this number count as 0. `None` leaves it to `rtol`. Default:
+            `None`.
         rtol: Singular values up to this share of the largest one count as 0. `None` for the larger
             size times the dtype's rounding error. Default: `None`.
 
@@ -123,7 +125,8 @@ def matrix_rank(x: Value, rtol: float | None = None) -> Value:
     """
     wide = small("matrix_rank", x, square=False)
     s = OPS.svdvals(wide)
-    least = OPS.max(s, axis=-1, keepdims=True) * _share(x if x.dtype.is_float else wide, None, rtol)
+    share = _share(x if x.dtype.is_float else wide, None, rtol)
+    least = OPS.max(s, axis=-1, keepdims=True) * share if tol is None else tol
     return OPS.sum(OPS.cast(OPS.greater(s, least), i32), axis=-1)
 
 

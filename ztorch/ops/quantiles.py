@@ -45,7 +45,8 @@ def _quantiles(x: Value, q: Any, axis: Axes, method: str, keepdims: bool, skips_
     high = OPS.ceil(place) if method in ("linear", "midpoint") else low
     lower, upper = (OPS.take_along_axis(ordered, OPS.cast(at, "int32"), -1) for at in (low, high))
     share = OPS.full((), 0.5, x.dtype) if method == "midpoint" else place - low
-    y = OPS.where(OPS.equal(low, high), lower, lower + (upper - lower) * share)
+    alone = OPS.equal(lower, upper)  # also two infinities, whose difference is NaN
+    y = OPS.where(alone, lower, lower + (OPS.where(alone, lower, upper) - lower) * share)
     lost = OPS.equal(count, 0.0) if skips_nans else OPS.any(missing, axis=-1, keepdims=True)
     y = OPS.transpose(OPS.where(lost, math.nan, y), (1, 0))
     return OPS.reshape(y, (*shares.shape, *shape))

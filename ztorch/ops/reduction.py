@@ -70,10 +70,18 @@ _WHOLE = Sample(((3, 5),), {"axis": 1}, dtypes="su")
 
 def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
     axes = normal_axes(axis, x.rank)
-    if math.prod(x.shape[a] for a in axes) == 0 and which in ("max", "min"):
-        raise shape_error(f"ops.{which} of no elements is undefined; got", x.shape)
     y = _OPS[which](x, axes=axes) if axes else x
     return OPS.reshape(y, ones_in(x.shape, axes)) if keepdims else y
+
+
+def _extreme(which: str, x: Value, axis: Axes, keepdims: bool, initial: float | None) -> Value:
+    empty = math.prod(x.shape[a] for a in normal_axes(axis, x.rank)) == 0
+    if empty and initial is None:
+        raise shape_error(f"ops.{which} of no elements is undefined; got", x.shape)
+    if empty:
+        return _reduce("sum", x, axis, keepdims) + initial
+    y = _reduce(which, x, axis, keepdims)
+    return y if initial is None else (OPS.maximum if which == "max" else OPS.minimum)(y, initial)
 
 
 @op(*REDUCTION_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)
@@ -114,116 +122,45 @@ def prod(x: Value, axis: Axes = None, keepdims: bool = False,
 
 @op(*REDUCTION_SAMPLES, _WHOLE, name="max", primitive=_OPS["max"], numpy=np.max,
     aliases=("amax",))
-def max_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def max_(x: Value, axis: Axes = None, keepdims: bool = False,
+         initial: float | None = None) -> Value:
     """The largest element along axes; NaN if one is NaN.
 
     Args:
         x: Tensor of numbers; bool is not accepted.
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        initial: A number that counts as one more element, also where there are none. `None` for no
+            such number. Default: `None`.
 
     Returns:
         A tensor of the dtype of `x` without these axes.
     """
-    return _reduce("max", x, axis, keepdims)
+    return _extreme("max", x, axis, keepdims, initial)
 
 
 @op(*REDUCTION_SAMPLES, _WHOLE, name="min", primitive=_OPS["min"], numpy=np.min,
     aliases=("amin",))
-def min_(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def min_(x: Value, axis: Axes = None, keepdims: bool = False,
+         initial: float | None = None) -> Value:
     """The smallest element along axes; NaN if one is NaN.
 
     Args:
         x: Tensor of numbers; bool is not accepted.
         axis: Axis, a tuple of axes, or `None` for all axes. Default: `None`.
         keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
+        initial: A number that counts as one more element, also where there are none. `None` for no
+            such number. Default: `None`.
 
     Returns:
         A tensor of the dtype of `x` without these axes.
     """
-    return _reduce("min", x, axis, keepdims)
+    return _extreme("min", x, axis, keepdims, initial)
 
 
 def widened(x: Value) -> Value:
     """16-bit floats as float32, for computations that would lose digits or overflow."""
     return OPS.cast(x, f32) if x.dtype in HALVES else x
-
-
-def _arg_extreme(x: Value, axis: Axes, keepdims: bool, extreme: Any) -> Value:
-    x = OPS.cast(x, dtypes.u8) if x.dtype == dtypes.boolean else x
-    axes = normal_axes(axis, x.rank)
-    if len(axes) != 1:  # move these axes to the end and flatten them
-        others = tuple(k for k in range(x.rank) if k not in axes)
-        rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (
-            *(x.shape[k] for k in others), math.prod(x.shape[k] for k in axes)))
-        y = _arg_extreme(rows, -1, False, extreme)
-        return OPS.reshape(y, ones_in(x.shape, axes)) if keepdims else y
-    [a] = axes
-    n = x.shape[a]
-    position = OPS.iota(x.shape, a, "int32")
-    hit = OPS.equal(x, OPS.broadcast_to(extreme(x, a, True), x.shape))
-    if x.dtype.is_float:  # NaN is the extreme if there is one, but equals nothing
-        hit = OPS.bitwise_or(hit, OPS.not_equal(x, x))
-    return min_(OPS.where(hit, position, OPS.full(x.shape, n - 1, "int32")), a, keepdims)
-
-
-def _arg_numpy(function: Any) -> Any:
-    def positions(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
-        axes = normal_axes(axis, x.ndim)
-        rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(
-            *(n for k, n in enumerate(x.shape) if k not in axes), -1)
-        y = function(rows, -1)
-        return y.reshape(ones_in(x.shape, axes)) if keepdims else y
-
-    return positions
-
-
-_ARGS = (Sample(((3, 5),), {"axis": 1}, dtypes="fsub"),
-         Sample(((5, 4),), {"axis": 0, "keepdims": True}),
-         Sample(((2, 3, 4),), {"axis": (0, 2), "keepdims": True}),
-         Sample(((3, 5),), {"axis": None}))
-
-
-@op(*_ARGS, numpy=_arg_numpy(np.argmax))
-def argmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The first position of the largest element along an axis, or of NaN if there is one.
-
-    Args:
-        x: Tensor of numbers or bools.
-        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default:
-            `None`.
-        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
-
-    Returns:
-        An int32 tensor without these axes.
-
-    Examples:
-        >>> import ztorch as zt
-        >>> zt.ops.argmax(np.array([[1.0, 3.0, 3.0], [5.0, 2.0, 4.0]]), axis=1)
-        array([1, 0], dtype=int32)
-    """
-    return _arg_extreme(x, axis, keepdims, max_)
-
-
-@op(*_ARGS, numpy=_arg_numpy(np.argmin))
-def argmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
-    """The first position of the smallest element along an axis, or of NaN if there is one.
-
-    Args:
-        x: Tensor of numbers or bools.
-        axis: Axis; a tuple of axes, or `None` for all, counts as one flattened axis. Default:
-            `None`.
-        keepdims: Whether to keep the reduced axes, with size 1. Default: `False`.
-
-    Returns:
-        An int32 tensor without these axes.
-
-    Examples:
-        >>> import ztorch as zt
-        >>> zt.ops.argmin(np.array([3.0, 1.0, 1.0]))
-        array(1, dtype=int32)
-    """
-    return _arg_extreme(x, axis, keepdims, min_)
 
 
 _BOOLS = (Sample(((3, 5),), {"axis": 1}, dtypes="b"), Sample(((3, 1),), dtypes="b"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import boolean
+from ztorch.dtypes import boolean, result_type
 from ztorch.graph.op import OPS, Sample, as_value, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.orders import first_of, order_of, sorted_before
@@ -137,7 +137,8 @@ def searchsorted(sorted: Value, values: Value | float, side: str = "left",
 
     Args:
         sorted: Ascending vector of numbers.
-        values: Tensor of the same dtype, or a number.
+        values: Tensor of numbers, or a number. Of two dtypes, both become the one that NumPy
+            promotes them to.
         side: `"left"` counts elements below the value, `"right"` also those equal to it. Default:
             `"left"`.
         sorter: Integer vector: the order that sorts `sorted`, which need not be sorted then.
@@ -157,14 +158,10 @@ def searchsorted(sorted: Value, values: Value | float, side: str = "left",
         sorted = OPS.take(sorted, sorter, 0)
     if side not in ("left", "right"):
         raise shape_error(f"side {side!r} is neither 'left' nor 'right'")
-    values = as_value(values, sorted)
-    if values.dtype != sorted.dtype:
-        raise shape_error(f"{values.dtype} values are not found among {sorted.dtype}",
-                          fix="cast one to the other")
-    n = sorted.size
-    flat = OPS.reshape(values, (1, values.size, 1))
-    places = count_before(OPS.reshape(sorted, (1, n, 1)), flat, side)
-    return OPS.reshape(places, values.shape)
+    sought = as_value(values, sorted)
+    row, flat = (OPS.reshape(OPS.cast(x, result_type(sorted.dtype, sought.dtype)), (1, x.size, 1))
+                 for x in (sorted, sought))
+    return OPS.reshape(count_before(row, flat, side), sought.shape)
 
 
 def count_before(rows: Value, values: Value, side: str) -> Value:

@@ -24,8 +24,8 @@ def _without(x: Value, instead: float) -> tuple[Value, Value]:
 
 
 def _wide(x: Value) -> Value:
-    """Integers in 64 bits, as NumPy sums them."""
-    return OPS.cast(x, "uint64" if x.dtype.kind == "u" else "int64") if x.dtype.is_int else x
+    """Integers and bools in 64 bits, as NumPy sums them."""
+    return x if x.dtype.is_float else OPS.cast(x, "uint64" if x.dtype.kind == "u" else "int64")
 
 
 def _count(missing: Value, like: Value, axis: Axes, keepdims: bool) -> Value:
@@ -42,9 +42,9 @@ def nansum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A tensor of the dtype of `x` without those axes; of 64 bits for integers.
+        A tensor of the dtype of `x` without those axes; of 64 bits for integers and bools.
     """
-    return OPS.sum(_wide(_without(x, 0.0)[0]), axis, keepdims)
+    return OPS.sum(_without(_wide(x), 0.0)[0], axis, keepdims)
 
 
 @composition(_X)
@@ -57,9 +57,9 @@ def nanprod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         keepdims: Whether to keep those axes, with size 1. Default: `False`.
 
     Returns:
-        A tensor of the dtype of `x` without those axes; of 64 bits for integers.
+        A tensor of the dtype of `x` without those axes; of 64 bits for integers and bools.
     """
-    return OPS.prod(_wide(_without(x, 1.0)[0]), axis, keepdims)
+    return OPS.prod(_without(_wide(x), 1.0)[0], axis, keepdims)
 
 
 @composition(_X)
@@ -191,12 +191,13 @@ def nancumsum(x: Value, axis: int | None = None, dtype: DType | str | None = Non
     Args:
         x: Tensor of numbers.
         axis: The axis of the numbers. `None` means the flattened tensor. Default: `None`.
-        dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
+        dtype: Dtype of the result. `None` means that of `x`, or 64 bits for integers and bools.
+            Default: `None`.
 
     Returns:
         A tensor of the shape of `x`, or a vector.
     """
-    numbers = _wide(_without(x, 0.0)[0])
+    numbers = _without(_wide(x), 0.0)[0]
     return OPS.cumsum(numbers, axis, dtype)
 
 
@@ -207,10 +208,11 @@ def nancumprod(x: Value, axis: int | None = None, dtype: DType | str | None = No
     Args:
         x: Tensor of numbers.
         axis: The axis of the numbers. `None` means the flattened tensor. Default: `None`.
-        dtype: Dtype of the result. `None` means that of `x`. Default: `None`.
+        dtype: Dtype of the result. `None` means that of `x`, or 64 bits for integers and bools.
+            Default: `None`.
 
     Returns:
         A tensor of the shape of `x`, or a vector.
     """
-    numbers = _wide(_without(x, 1.0)[0])
+    numbers = _without(_wide(x), 1.0)[0]
     return OPS.cumprod(numbers, axis, dtype)
