@@ -124,7 +124,8 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "norm": [((X,), {}), ((X,), {"ord": 3, "axis": 1}), ((CUBE,), {"axis": (2, 0)}), *(((X,), {"ord": ord, "keepdims": kept})
              for ord in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf) for kept in (False, True))],
     "scatter": [((PLACES, X[0]), {"shape": (3, 2)}), ((PLACES[:, :1].copy(), random.normal(size=(4, 2))), {"shape": (3, 2)})],
-    "scatter_update": [((X, PLACES, Y[0]), {}), ((X, PLACES[:3, :1].copy(), Y), {})],
+    "scatter_update": [((X, PLACES, Y[0]), {}), ((X, PLACES[:3, :1].copy(), Y), {}), ((X, PLACES - [3, 4], Y[0]), {}),
+                       *(((X, PLACES[:3, :1].copy(), Y), {"reduction": how}) for how in ("add", "max", "min", "mul"))],
     **{name: [((X, IDS), {"num_segments": 3})] for name in ("segment_max", "segment_min", "segment_prod", "segment_sum")},
     "separable_conv": [((IMAGES, random.normal(size=(3, 2, 3, 2)), random.normal(size=(1, 1, 6, 4))), {"strides": 2})],
     "sinc": [((X,), {}), ((ODD[:4],), {})], "slice_update": [((X, np.array([1, 2], np.int32), Y[:2, :2]), {})],

@@ -116,6 +116,22 @@ def test_views_are_shapes_or_bits() -> None:
         np.testing.assert_array_equal(y, A.astype(np.float32).view(np.int32))
 
 
+def test_places_outside_of_a_shape_are_ignored() -> None:
+    places = np.array([[0, -1], [1, 0], [0, 3], [-3, 0], [1, -4]], np.int8)
+    want = [[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]  # flattened, (0, 3) would be (1, 0)
+    np.testing.assert_array_equal(zt.ops.scatter(places, np.arange(1.0, 6.0), (2, 3)), want)
+    np.testing.assert_array_equal(
+        zt.ops.scatter_update(np.zeros((2, 3)), places, np.arange(1.0, 6.0)), want)
+    wide = zt.ops.scatter_update(np.zeros((100, 100), bool), np.full((1, 2), 99, np.int8), [True])
+    assert wide.dtype == bool and wide[99, 99] and wide.sum() == 1
+
+
+def test_segments_without_rows() -> None:
+    for name, empty in (("sum", 0), ("max", -np.inf), ("min", np.inf), ("prod", 1)):
+        rows = getattr(zt.ops, f"segment_{name}")(np.zeros((0, 2)), np.zeros(0, int), 3)
+        np.testing.assert_array_equal(rows, np.full((3, 2), empty))
+
+
 def test_tolerances_of_a_rank() -> None:
     matrix = np.diag([3.0, 0.1, 1e-3])
     assert [zt.ops.matrix_rank(matrix, tol).item() for tol in (0.5, 0.05, 1e-4)] == [1, 2, 3]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.graph.composition import composition
-from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
+from ztorch.graph.op import OPS, Sample, constant, normal_axes, shape_error
 from ztorch.graph.value import Value
 
 _IDS = np.array([0, 2, 1, 2], np.int32)
@@ -27,6 +27,8 @@ def _reduced(name: str, data: Value, ids: Value, num_segments: Any, reduce: Call
              instead: float) -> Value:
     """A reduction of the rows of each segment."""
     count = _number(num_segments, name)
+    if not data.shape[0]:
+        return OPS.full((count, *data.shape[1:]), instead, data.dtype)
     within = OPS.equal(OPS.iota((count, 1), 0, ids.dtype), OPS.reshape(ids, (1, -1)))
     within = OPS.reshape(within, (count, data.shape[0], *(1,) * (data.rank - 1)))
     return reduce(OPS.where(within, OPS.expand_dims(data, 0), OPS.full((), instead, data.dtype)), 1)
@@ -109,13 +111,26 @@ def segment_prod(data: Value, segment_ids: Value, num_segments: int | None = Non
     return _reduced("segment_prod", data, segment_ids, num_segments, OPS.prod, 1)
 
 
+# The functions that combine updates of one place, and these with the old value.
+_REDUCTIONS: dict[str | None, tuple[Callable[..., Value], Callable[..., Value]]] = {
+    "max": (segment_max, lambda a, b: OPS.maximum(a, b)),
+    "min": (segment_min, lambda a, b: OPS.minimum(a, b)),
+    "mul": (segment_prod, lambda a, b: OPS.mul(a, b))}
+
+
 def _flat_places(indices: Value, shape: tuple[int, ...]) -> Value:
-    """Places in the leading axes of a shape as positions in them flattened."""
+    """Places in the leading axes of a shape as positions in them flattened; -1 outside of it.
+    Negative indices count from the end of their axis."""
     depth = indices.shape[-1]
     if depth > len(shape):
         raise shape_error(f"each index names {depth} axes, and the shape has fewer:", shape)
-    steps = np.cumprod([1, *reversed(shape[1:depth])])[::-1].astype(indices.dtype.numpy)
-    return OPS.reshape(OPS.sum(indices * steps.copy(), -1), (-1,))
+    indices = OPS.cast(indices, "int64" if indices.dtype.bits == 64 else "int32")
+    sizes = constant(np.array(shape[:depth]), indices.dtype)
+    steps = np.cumprod([1, *reversed(shape[1:depth])])[::-1]
+    indices = OPS.where(indices < 0, indices + sizes, indices)
+    inside = OPS.all(OPS.logical_and(indices >= 0, indices < sizes), axis=-1)
+    flat = OPS.sum(indices * constant(steps, indices.dtype), axis=-1)
+    return OPS.reshape(OPS.where(inside, flat, -1), (-1,))
 
 
 @composition(Sample((_PLACES, (3,)), {"shape": (3, 2)}))
@@ -123,7 +138,8 @@ def scatter(indices: Value, values: Value, shape: tuple[int, ...]) -> Value:
     """Zeros of a shape with values at places; values at the same place add up.
 
     Args:
-        indices: Places `(..., axes)`: an integer for each of the first axes.
+        indices: Places `(..., axes)`: an integer for each of the first axes. Negative ones count
+            from the end; places outside of the shape are ignored.
         values: The value at each place: a number, or a slice of the other axes.
         shape: The shape of the result.
 
@@ -143,19 +159,28 @@ def scatter_update(inputs: Value, indices: Value, updates: Value,
 
     Args:
         inputs: Tensor of any dtype.
-        indices: Places `(n, axes)`: an integer for each of the first axes.
+        indices: Places `(n, axes)`: an integer for each of the first axes. Negative ones count from
+            the end; places outside of `inputs` are ignored.
         updates: The new values: numbers, or slices of the other axes.
-        reduction: `None`, or `"add"` to add to the old values. Default: `None`.
+        reduction: How an update changes the old value: `"add"`, `"max"`, `"min"` or `"mul"`. `None`
+            replaces it. Default: `None`.
 
     Returns:
         A tensor of the shape and dtype of `inputs`.
     """
-    if reduction not in (None, "add"):
-        raise shape_error(f"ops.scatter_update(reduction={reduction!r}) must be None or 'add'")
+    if reduction not in (None, "add", *_REDUCTIONS):
+        raise shape_error(f"ops.scatter_update(reduction={reduction!r}) must be None, 'add', "
+                          "'max', 'min' or 'mul'")
+    if inputs.dtype.kind == "b":
+        inputs, updates = OPS.cast(inputs, "uint8"), OPS.cast(updates, "uint8")
+        return OPS.cast(scatter_update(inputs, indices, updates, reduction), "bool")
     depth = indices.shape[-1]
     places = _flat_places(indices, inputs.shape)
     flat = OPS.reshape(inputs, (-1, *inputs.shape[depth:]))
     rows = OPS.cast(OPS.reshape(updates, (-1, *inputs.shape[depth:])), inputs.dtype)
+    if reduction in _REDUCTIONS:
+        of_places, combine = _REDUCTIONS[reduction]
+        return OPS.reshape(combine(flat, of_places(rows, places, flat.shape[0])), inputs.shape)
     if reduction is None:
         order = OPS.argsort(places)
         places, rows = OPS.take(places, order, 0), OPS.take(rows, order, 0)
