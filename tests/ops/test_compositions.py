@@ -94,8 +94,8 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     **{name: [((CUBE,), {"indices_or_sections": (1,)})] for name in ("dsplit", "hsplit", "vsplit")},
     "erfc": [((X,), {}), ((ODD,), {})], "erfinv": [((np.linspace(-0.999, 0.999, 21),), {}), ((np.array([1.0, -1.0, 2.0, 0.0, 1e-9]),), {})],
     "extract_sequences": [((X,), {"sequence_length": 3, "sequence_stride": 1})],
-    "fliplr": [((X,), {})], "flipud": [((X,), {})],
-    "fmax": [((HOLES, Y), {}), ((Y, HOLES), {})], "fmin": [((HOLES, Y), {}), ((Y, HOLES), {})],
+    "fliplr": [((X,), {})], "flipud": [((X,), {})], "fmax": [((HOLES, Y), {}), ((Y, HOLES), {})], "fmin": [((HOLES, Y), {}), ((Y, HOLES), {})],
+    "fold": [((CUBE[:1].repeat(4, 1),), {"output_size": (2, 7), "kernel_size": (2, 2), "padding": (0, 1), "stride": 2, "dilation": (1, 2)})],
     "gcd": [((WHOLE, np.array([8, 12, 5, 0], np.int32)), {})], "lcm": [((WHOLE, np.array([8, 12, 5, 0], np.int32)), {})],
     "geomspace": [((), {"start": 1.0, "stop": 64.0, "num": 5}), ((), {"start": 2.0, "stop": 3.0, "num": 4, "endpoint": False})],
     "heaviside": [((ODD[:6], np.full(6, 0.5)), {})],
@@ -124,8 +124,8 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "norm": [((X,), {}), ((X,), {"ord": 3, "axis": 1}), ((CUBE,), {"axis": (2, 0)}), *(((X,), {"ord": ord, "keepdims": kept})
              for ord in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf) for kept in (False, True))],
     "scatter": [((PLACES, X[0]), {"shape": (3, 2)}), ((PLACES[:, :1].copy(), random.normal(size=(4, 2))), {"shape": (3, 2)})],
-    "scatter_update": [((X, PLACES, Y[0]), {}), ((X, PLACES[:3, :1].copy(), Y), {}), ((X, PLACES - [3, 4], Y[0]), {}),
-                       *(((X, PLACES[:3, :1].copy(), Y), {"reduction": how}) for how in ("add", "max", "min", "mul"))],
+    "scatter_update": [((X, PLACES, Y[0]), {}), ((X, PLACES - [3, 4], Y[0]), {}), *(((X, PLACES[:3, :1].copy(), Y), {"reduction": how})
+                       for how in (None, "add", "max", "min", "mul"))],
     **{name: [((X, IDS), {"num_segments": 3})] for name in ("segment_max", "segment_min", "segment_prod", "segment_sum")},
     "separable_conv": [((IMAGES, random.normal(size=(3, 2, 3, 2)), random.normal(size=(1, 1, 6, 4))), {"strides": 2})],
     "sinc": [((X,), {}), ((ODD[:4],), {})], "slice_update": [((X, np.array([1, 2], np.int32), Y[:2, :2]), {})],
@@ -138,8 +138,7 @@ CASES: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "unravel_index": [((np.array([5, 0, 11], np.int32),), {"shape": (3, 4)})],
     "vander": [((X[0],), {}), ((X[0],), {"N": 2, "increasing": True})], "vdot": [((X[0], Y[0]), {})],
 }
-OTHERWISE = {"view": "bits depend on the dtype: test_numpy_conventions.py",
-             "argpartition": "any order is right that puts one element at its place: below",
+OTHERWISE = {"view": "bits depend on the dtype", "argpartition": "any order is right that puts one element at its place: below",
              **dict.fromkeys(OF_NUMPY, "NumPy's: below"),
              "dstack": "takes a list in Keras: below", "imag": "Keras refuses it by PyTorch"}
 

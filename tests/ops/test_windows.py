@@ -165,7 +165,7 @@ def test_every_window_at_every_distance(size: int, stride: int, dilation: int) -
         [back] = gradients(ops.sum(y * g), [x])
         feeds = {x: random.normal(size=n), g: random.normal(size=y.shape)}
         seen, direct, gradient = evaluate(
-            [y, ops.fold(g, (0,), (n,), stride, dilation), back], feeds)
+            [y, ops.overlap_add(g, (0,), (n,), stride, dilation), back], feeds)
         want = [[feeds[x][i * stride + k * dilation] for k in range(size)]
                 for i in range(y.shape[0])]
         np.testing.assert_array_equal(seen, want)
@@ -252,7 +252,7 @@ BAD = {
                      "leaves windows of nothing but padding"),
     "transposed": (lambda: ops.conv_transpose(value(1, 3, 3, 2), value(3, 3, 2, 4)),
                    "the inputs' last axis must be 4"),
-    "fold": (lambda: ops.fold(value(4, 3), (0,), (5,)),
+    "overlap_add": (lambda: ops.overlap_add(value(4, 3), (0,), (5,)),
              r"5 elements along axis 0 are too few to fold \(4, 3\); they must be 6"),
     "upsample": (lambda: ops.upsample(value(1, 3, 2), 2, "cubic"), "interpolation 'cubic'"),
 }

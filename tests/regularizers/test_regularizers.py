@@ -111,3 +111,12 @@ def test_wrong_regularizers() -> None:
     model = Sequential([L.Input((2,)), L.Dense(1, kernel_regularizer=lambda w: w)])
     with pytest.raises(ConfigError, match="regularizer '<lambda>' returned"):
         compile_numpy(model, 4, optimizer="sgd", loss="mse")
+
+
+def test_a_row_of_zeros_has_a_slope() -> None:
+    penalty = regularizers.OrthogonalRegularizer()
+    rows = zt.tensor([[1.0, 2.0], [0.0, 0.0], [3.0, -1.0]])
+    slope = np.asarray(zt.grad(lambda w: penalty(w))(rows))
+    assert np.isfinite(slope).all() and slope[0].any()
+    np.testing.assert_allclose(slope[[0, 2]], np.asarray(
+        zt.grad(lambda w: penalty(w))(rows[zt.tensor([0, 2])])) / 3, rtol=1e-5)

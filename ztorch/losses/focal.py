@@ -47,6 +47,7 @@ class BinaryFocalCrossentropy(ProbabilityLoss, names=("binary_focal_crossentropy
             p, clipped = y_pred, OPS.clip(y_pred, EPSILON, 1.0 - EPSILON)
             entropy = -(y * OPS.log(clipped) + (1.0 - y) * OPS.log(1.0 - clipped))
         wrong = y * (1.0 - p) + (1.0 - y) * p  # 1 - the probability of the target
+        wrong = OPS.maximum(wrong, EPSILON)  # the slope of 0 ** gamma may be infinite
         focal = entropy * OPS.power(wrong, self.gamma)
         if self.apply_class_balancing:
             focal = focal * (y * self.alpha + (1.0 - y) * (1.0 - self.alpha))

@@ -9,7 +9,7 @@ from itertools import chain
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, shape_error
 from ztorch.graph.value import Value
-from ztorch.ops.windows import Sizes, for_each
+from ztorch.ops.windows import Sizes, for_each, spans
 
 
 def _images(name: str, x: Value, data_format: str) -> bool:
@@ -104,6 +104,37 @@ def unfold(x: Value, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0
                        for_each("dilation", dilation, 2))
     y = OPS.transpose(windows, (0, 1, 4, 5, 2, 3))
     return OPS.reshape(y, (x.shape[0], x.shape[1] * math.prod(size), -1))
+
+
+@composition(Sample(((1, 12, 6),), {"output_size": (5, 4), "kernel_size": (2, 3), "padding": 1,
+                                    "stride": 2}))
+def fold(x: Value, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1,
+         padding: Sizes = 0, stride: Sizes = 1) -> Value:
+    """Images from windows as columns, as `unfold` makes them. Where windows overlap, they add up.
+
+    Args:
+        x: Tensor `(batch, channels * elements of a window, windows)`.
+        output_size: Height and width of the images: an integer, or a pair.
+        kernel_size: Height and width of a window.
+        dilation: Distance between the elements of a window. Default: `1`.
+        padding: Zeros at each border, which are cut off. Default: `0`.
+        stride: Step of the window. Default: `1`.
+
+    Returns:
+        Images `(batch, channels, height, width)`.
+    """
+    output, size, gap, step = (for_each(name, sizes, 2) for name, sizes in (
+        ("output_size", output_size), ("kernel_size", kernel_size), ("dilation", dilation),
+        ("stride", stride)))
+    margin = (padding,) * 2 if isinstance(padding, int) else padding
+    wide = tuple(n + 2 * p for n, p in zip(output, margin, strict=True))
+    counts = tuple((n - k) // s + 1 for n, k, s in zip(wide, spans(size, gap), step, strict=True))
+    if x.rank != 3 or x.shape[1] % math.prod(size) or x.shape[2] != math.prod(counts):
+        raise shape_error(f"ops.fold takes (batch, channels * {math.prod(size)}, "
+                          f"{math.prod(counts)}) for these sizes, not", x.shape)
+    windows = OPS.reshape(x, (x.shape[0], -1, *size, *counts))
+    images = OPS.overlap_add(OPS.transpose(windows, (0, 1, 4, 5, 2, 3)), (2, 3), wide, step, gap)
+    return OPS.slice(images, (0, 0, *margin), (1,) * 4, (*images.shape[:2], *output))
 
 
 @composition(Sample(((2, 6, 3),), {"pattern": "b (h w) c -> b c h w", "h": 2}))

@@ -163,7 +163,7 @@ def istft(x: tuple[Value, Value], sequence_length: int, sequence_stride: int, ff
     for k in range(count):
         squares[k * sequence_stride:k * sequence_stride + fft_length] += weights**2
     frames = frames * constant(weights, frames.dtype)
-    total = OPS.fold(frames, (frames.rank - 2,), (samples,), sequence_stride)
+    total = OPS.overlap_add(frames, (frames.rank - 2,), (samples,), sequence_stride)
     total = total * constant(1 / np.where(squares > _LEAST, squares, 1), frames.dtype)
     start, stop = _kept(samples, fft_length, length, center)
     return like(total[..., start:stop], x[0])

@@ -90,7 +90,7 @@ def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "v
     left = OPS.transpose(left, (*range(last), left.rank - 1, *range(last, left.rank - 1)))
     lengths = tuple((n - 1) * s + k + max(0, -cut[1])
                     for n, s, k, cut in zip(x.shape[1:-1], stride, span, cuts, strict=True))
-    result = OPS.fold(left, tuple(range(1, last)), lengths, stride, dilation)
+    result = OPS.overlap_add(left, tuple(range(1, last)), lengths, stride, dilation)
     start = (0, *(a for a, _ in cuts), 0)
     cropped = tuple(n - a - max(0, b) for n, (a, b) in zip(lengths, cuts, strict=True))
     return OPS.slice(result, start, (1,) * x.rank, (x.shape[0], *cropped, filters))

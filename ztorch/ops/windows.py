@@ -261,7 +261,8 @@ def _fold_numpy(x: Any, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation
 @op(Sample(((2, 5, 3),), {"axes": (1,), "lengths": (8,)}),
     Sample(((3, 2, 2, 3, 2),), {"axes": (0, 1), "lengths": (7, 5), "stride": (2, 1),
                                 "dilation": (1, 2)}), numpy=_fold_numpy)
-def fold(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Sizes = 1) -> Value:
+def overlap_add(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1,
+                dilation: Sizes = 1) -> Value:
     """Adds up windows, in the form of `windows`, at the positions that they come from.
 
     Args:
@@ -278,7 +279,7 @@ def fold(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Siz
     Examples:
         >>> from ztorch.graph.evaluate import evaluate
         >>> from ztorch.graph.op import constant
-        >>> evaluate([fold(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
+        >>> evaluate([overlap_add(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
         [1.0, 2.0, 3.0, 2.0, 1.0]
     """
     stride, dilation = (for_each(label, sizes, len(axes))

@@ -39,7 +39,7 @@ class OrthogonalRegularizer(Regularizer, names=("orthogonal_regularizer",)):
                               "columns, not", tuple(x.shape))
         vectors = x if self.mode == "rows" else ops.transpose(x)
         squares = ops.sum(ops.square(vectors), axis=1, keepdims=True)
-        units = vectors * ops.minimum(ops.rsqrt(squares), 1.0 / _EPSILON)
+        units = vectors * ops.rsqrt(ops.maximum(squares, _EPSILON ** 2))  # zeros have a gradient
         cosines = ops.abs(ops.matmul(units, ops.transpose(units)))
         count = x.shape[0] if self.mode == "rows" else x.shape[1]
         off_diagonal = np.asarray(1.0 - np.eye(count), cosines.dtype.working)

@@ -176,7 +176,7 @@ def _fold(n: Node, x: Value) -> Value:
                                                       strict=True))
     x = OPS.reshape(x, (x.shape[0], -1, *block, *moves))
     order = (0, 1, *range(2 + count, 2 + 2 * count), *range(2, 2 + count))
-    y = OPS.fold(OPS.transpose(x, order), tuple(range(2, 2 + count)), wide, stride, dilation)
+    y = OPS.overlap_add(OPS.transpose(x, order), tuple(range(2, 2 + count)), wide, stride, dilation)
     inner = tuple(slice(a, a + m) for a, m in zip(pads[:count], image, strict=True))
     key = (slice(None), slice(None), *inner)
     return y[key]
