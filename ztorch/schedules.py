@@ -5,6 +5,7 @@ Formulas, names and arguments are Keras'. The first step has number 0.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,6 +23,11 @@ from ztorch.names.keras_calls import without
 from ztorch.names.member_names import shared
 
 
+def _steps(label: str, n: Any) -> int:
+    """A number of steps, which may be a float such as 1e4."""
+    return positive(label, int(n) if isinstance(n, float) and n.is_integer() else n)
+
+
 class LearningRateSchedule(Named, family="learning-rate schedule", such_as="exponential_decay"):
     """Base class of schedules. A subclass implements `graph(step)`, or, as in Keras,
     `__call__(step)` with `zt.ops`.
@@ -35,6 +41,14 @@ class LearningRateSchedule(Named, family="learning-rate schedule", such_as="expo
         super().__init_subclass__(**more)
         if "__init__" in vars(cls):
             cls.__init__ = without(cls.__init__, name=None)  # type: ignore[method-assign]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The schedule that `get_config` described, here or in Keras, where it has a name."""
+        own = inspect.signature(cls).parameters
+        named = isinstance(config, dict) and "name" not in own
+        return super().from_config({k: x for k, x in config.items() if k != "name"} if named
+                                   else config)
 
     def graph(self, step: Value) -> Value:
         """The learning rate as a tensor.
@@ -74,7 +88,7 @@ class ExponentialDecay(LearningRateSchedule, names=("exponential_decay",)):
                  staircase: bool = False):
         self.initial_learning_rate = number("ExponentialDecay(initial_learning_rate=...)",
                                             initial_learning_rate)
-        self.decay_steps = positive("ExponentialDecay(decay_steps=...)", decay_steps)
+        self.decay_steps = _steps("ExponentialDecay(decay_steps=...)", decay_steps)
         self.decay_rate = number("ExponentialDecay(decay_rate=...)", decay_rate, above=0)
         self.staircase = staircase
 
@@ -103,7 +117,7 @@ class InverseTimeDecay(LearningRateSchedule, names=("inverse_time_decay",)):
                  staircase: bool = False):
         self.initial_learning_rate = number("InverseTimeDecay(initial_learning_rate=...)",
                                             initial_learning_rate)
-        self.decay_steps = positive("InverseTimeDecay(decay_steps=...)", decay_steps)
+        self.decay_steps = _steps("InverseTimeDecay(decay_steps=...)", decay_steps)
         self.decay_rate = number("InverseTimeDecay(decay_rate=...)", decay_rate)
         self.staircase = staircase
 
@@ -133,7 +147,7 @@ class PolynomialDecay(LearningRateSchedule, names=("polynomial_decay",)):
                  end_learning_rate: float = 0.0001, power: float = 1.0, cycle: bool = False):
         self.initial_learning_rate = number("PolynomialDecay(initial_learning_rate=...)",
                                             initial_learning_rate)
-        self.decay_steps = positive("PolynomialDecay(decay_steps=...)", decay_steps)
+        self.decay_steps = _steps("PolynomialDecay(decay_steps=...)", decay_steps)
         self.end_learning_rate = number("PolynomialDecay(end_learning_rate=...)",
                                         end_learning_rate)
         self.power = number("PolynomialDecay(power=...)", power)
@@ -169,13 +183,13 @@ class CosineDecay(LearningRateSchedule, names=("cosine_decay",)):
                  warmup_target: float | None = None, warmup_steps: int = 0):
         self.initial_learning_rate = number("CosineDecay(initial_learning_rate=...)",
                                             initial_learning_rate)
-        self.decay_steps = positive("CosineDecay(decay_steps=...)", decay_steps)
+        self.decay_steps = _steps("CosineDecay(decay_steps=...)", decay_steps)
         self.alpha = number("CosineDecay(alpha=...)", alpha)
         self.warmup_target = None if warmup_target is None else number(
             "CosineDecay(warmup_target=...)", warmup_target)
         self.warmup_steps = whole("CosineDecay(warmup_steps=...)", warmup_steps)
         if warmup_target is not None:
-            positive("CosineDecay(warmup_steps=...)", warmup_steps)
+            _steps("CosineDecay(warmup_steps=...)", warmup_steps)
 
     def graph(self, step: Value) -> Value:
         if self.warmup_target is None:
@@ -211,7 +225,7 @@ class CosineDecayRestarts(LearningRateSchedule, names=("cosine_decay_restarts",)
                  m_mul: float = 1.0, alpha: float = 0.0):
         self.initial_learning_rate = number("CosineDecayRestarts(initial_learning_rate=...)",
                                             initial_learning_rate)
-        self.first_decay_steps = positive("CosineDecayRestarts(first_decay_steps=...)",
+        self.first_decay_steps = _steps("CosineDecayRestarts(first_decay_steps=...)",
                                           first_decay_steps)
         self.t_mul = number("CosineDecayRestarts(t_mul=...)", t_mul, least=1)
         self.m_mul = number("CosineDecayRestarts(m_mul=...)", m_mul, above=0)

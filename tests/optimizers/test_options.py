@@ -93,7 +93,7 @@ def test_a_schedule_replaces_the_rate():
 
 
 @pytest.mark.parametrize("name, arguments", [
-    ("ExponentialDecay", (0.1, 10, 0.5)), ("ExponentialDecay", (0.1, 10, 0.5, True)),
+    ("ExponentialDecay", (0.1, 1e1, 0.5)), ("ExponentialDecay", (0.1, 10, 0.5, True)),
     ("InverseTimeDecay", (0.1, 10, 0.5)), ("InverseTimeDecay", (0.1, 10, 0.5, True)),
     ("PolynomialDecay", (0.1, 10, 0.01, 2.0)), ("PolynomialDecay", (0.1, 7, 0.01, 1.0, True)),
     ("CosineDecay", (0.1, 20)), ("CosineDecay", (0.1, 20, 0.2)),
@@ -106,6 +106,8 @@ def test_schedules_equal_keras(name, arguments):
         np.testing.assert_allclose(mine(step), float(theirs(step)), rtol=2e-6, atol=1e-8)
     again = schedules.get({"class_name": name, "config": mine.get_config()})
     assert again(5) == mine(5)
+    of_keras = schedules.get({"class_name": name, "config": theirs.get_config()})
+    assert of_keras.get_config() == mine.get_config()
 
 
 def test_restarting_schedules_follow_their_formulas():
