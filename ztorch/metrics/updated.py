@@ -35,7 +35,9 @@ class UpdatedMetric(SumMetric, abstract=True):
         added = self._added(y_true, y_pred, row_weights)
         if _weigh_all(row_weights, added.values()):
             return added
-        return self._by_row(y_true, y_pred, weigh) if self._rows_add_up(y_true, y_pred) else added
+        if self._rows_add_up(y_true, y_pred):
+            return self._by_row(y_true, y_pred, weigh)
+        return self._added(y_true, y_pred, None)
 
     def of_batch(self, y_true: Value, y_pred: Value) -> Value | None:
         row_weights = OPS.full((y_pred.shape[0],), 1.0, y_pred.dtype)
@@ -59,21 +61,27 @@ class UpdatedMetric(SumMetric, abstract=True):
         """What a batch of these numbers adds to the variables."""
         leaves = [leaf("input", "rows", x.shape, v.dtype)
                   for v, x in zip((y_true, y_pred), numbers, strict=True)]
-        ones = OPS.full((len(numbers[0]),), 1.0, y_pred.dtype)
-        added = self._added(leaves[0], leaves[1], ones)
+        added = self._added(leaves[0], leaves[1], None)
         return evaluate(list(added.values()), dict(zip(leaves, numbers, strict=True)), oracle=True)
 
-    def _added(self, y_true: Value, y_pred: Value, row_weights: Value) -> dict[str, Value]:
+    def _added(self, y_true: Value, y_pred: Value, row_weights: Value | None
+               ) -> dict[str, Value]:
         """The sums that a batch adds to the variables."""
+        signature = inspect.signature(self.metric.update_state)
+        default = getattr(signature.parameters.get("sample_weight"), "default", None)
+        has_default = default is not inspect.Parameter.empty
         try:
-            inspect.signature(self.metric.update_state).bind(None, None, sample_weight=None)
+            signature.bind(None, None, sample_weight=None)
         except TypeError:
             raise ConfigError(f"metric {self.name!r}: update_state must take (y_true, y_pred, "
                               "sample_weight) to be a metric of compile; update it in the call of "
                               "a layer or in a step, or pass compile a subclass that takes them"
                               ) from None
         with adding(self.metric, y_pred.dtype) as added:
-            self.metric.update_state(y_true, y_pred, sample_weight=row_weights)
+            if row_weights is None and has_default:  # its own default, which may be a number
+                self.metric.update_state(y_true, y_pred)
+            else:
+                self.metric.update_state(y_true, y_pred, sample_weight=row_weights)
         return added
 
     def _by_row(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
