@@ -10,7 +10,7 @@ import pytest
 from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, compiled, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import f32
+from ztorch.dtypes import f32, f64
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -161,3 +161,13 @@ def test_reduced_product_rows_avoid_page_strides() -> None:
     got = compiled(job, HERE[-1])
     agree(job, got, terms=2000)
     agree(job, compiled(c.job(y=rows, s=scores), HERE[-1])[:1], got, terms=2000)
+
+
+@pytest.mark.parametrize("step", [3, 4])
+def test_elements_far_apart_are_read_up_to_the_last(step: int) -> None:
+    """Vectors of two lanes, whose distance is larger, end at the last element that is read."""
+    a, x = leaf("input", "a", (8,), f64), leaf("input", "x", (7 * step + 1,), f64)
+    numbers = np.random.default_rng(step)
+    y = ops.stack(a * 2.0, ops.slice_by(x, slice(None, None, step)), axis=1)
+    job = Job(Graph({"y": y}), {v: numbers.normal(size=v.shape) for v in (a, x)})
+    agree(job, interpreted(job, NARROW))

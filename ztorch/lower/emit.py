@@ -165,7 +165,8 @@ class Emitter:
         shared = all((v, end) in self.strided for end in ends)
         base, off = self._sum((ends[0] if shared else flat).without(self.lane))
         at = b.add(base, b.mul(self.bound[self.lane], step))
-        starts = [*range(0, (step - 1) * n, n), (step - 1) * (n if shared else n - 1)]
+        last = (step - 1) * (n if shared else n - 1)
+        starts = [min(start, last) for start in range(0, step * n, n)]
         vectors = [b.load(self.memory[v], at, off=off + start, lanes=n) for start in starts]
         elements = range(first if shared else 0, n * step, step)
         x = picked(b, vectors, [(k // n, k - starts[k // n]) for k in elements])
