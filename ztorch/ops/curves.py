@@ -37,6 +37,8 @@ def convolve(x1: Value, x2: Value, mode: str = "full") -> Value:
     Args:
         x1: Vector of numbers.
         x2: Vector of the same dtype.
+            Zeros stand beyond the ends of the longer vector, and zero times infinity is NaN: an
+            infinity in the shorter one gives NaN there, where NumPy's result may be infinite.
         mode: `"full"` for all positions where they overlap, `"same"` for the length of the longer
             one, `"valid"` for positions where they overlap completely. Default: `"full"`.
 
