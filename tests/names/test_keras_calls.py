@@ -62,7 +62,7 @@ def test_models_accept_the_calls_of_keras(tmp_path: Any) -> None:
     both = zt.Model(x := L.Input((4,)), [L.Dense(1, name="a")(x), L.Dense(1, name="b")(x)])
     both.compile("sgd", ["mse", None])
     a, b = np.ones((2, 3, 1), np.float32)
-    losses = [both.evaluate(X, given, verbose=0)[0] for given in ([a, None], [a, b], [a], {"a": a, "b": b}, a)]
+    losses = [both.evaluate(X, given, verbose=0) for given in ([a, None], [a, b], [a], {"a": a, "b": b}, a)]
     np.testing.assert_allclose(losses, np.square(both.predict(X)[0] - 1).mean(), rtol=1e-6)
 
 
