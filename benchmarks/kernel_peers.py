@@ -33,13 +33,24 @@ def layer_norm(torch: Any, x: Any, residual: Any, gamma: Any, beta: Any) -> Any:
     return total, torch.nn.functional.layer_norm(total, x.shape[1:], gamma, beta)
 
 
-def rotary(torch: Any, x: Any) -> Any:
+def _turns(torch: Any, x: Any) -> Any:
+    """Cosines and sines of (positions, pairs)."""
     half = x.shape[-1] // 2
     turns = torch.arange(half, dtype=x.dtype) * (-math.log(10000.0) / half)
     angle = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * turns.exp()
-    c, s = angle.cos(), angle.sin()
-    first, second = x[..., :half], x[..., half:]
+    return angle.cos(), angle.sin()
+
+
+def rotary(torch: Any, x: Any) -> Any:
+    c, s = _turns(torch, x)
+    first, second = x.chunk(2, -1)
     return torch.cat([first * c - second * s, first * s + second * c], -1)
+
+
+def rotary_interleaved(torch: Any, x: Any) -> Any:
+    c, s = _turns(torch, x)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * c - odd * s, even * s + odd * c], -1).flatten(-2)
 
 
 def swiglu(torch: Any, x: Any, gate: Any, up: Any, down: Any) -> Any:

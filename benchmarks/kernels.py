@@ -111,6 +111,7 @@ CASES = [
     Case("layer_norm.add_layer_norm", _normal((512, 768), (512, 768), (768,), (768,)),
          kernel_peers.layer_norm),
     Case("rotary.rotary_halves", _normal((1, 8, 512, 64)), kernel_peers.rotary),
+    Case("rotary.rotary_interleaved", _normal((1, 8, 512, 64)), kernel_peers.rotary_interleaved),
     Case("scans.running_sum", _normal((1024, 256)), lambda torch, x: x.cumsum(1),
          is_loop=True),
     Case("scans.leaky_sum", _positive((1024, 100), (1024, 100)), kernel_peers.leaky_sum,
