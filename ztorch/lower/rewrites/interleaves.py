@@ -7,7 +7,7 @@ would compute or read one element at a time, and test which value it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 def with_interleaves(graph: Graph) -> Graph:
     """The graph with stacks of few values along their last axis as interleaved values."""
     nodes = graph.nodes()
-    stacks = {v: parts for v in nodes if (parts := _stacked(v, v.args))}
+    stacks = {v: parts for v in nodes if (parts := stacked(v, v.args))}
     if not stacks:
         return graph
     readers: dict[Value, list[Value]] = {}
@@ -36,18 +36,19 @@ def with_interleaves(graph: Graph) -> Graph:
         parts = stacks.get(v, [])
         if v in shapes:
             new[v] = args[0]  # with this shape
-        elif any(map(_is_computed, parts)) or (parts and not _is_read_in_place(v, readers)):
+        elif parts and (_is_only_stored(v, readers) if v.op.movement else
+                        any(map(_is_computed, parts)) or not _is_read_in_place(v, readers)):
             [reader, *others] = readers.get(v, []) or [v]
             if v not in roots and not others and reader.op.name == "reshape":
                 shapes[reader] = reader.shape
             with layer_scope(v.layer):
-                new[v] = INTERLEAVED(*_stacked(v, args), shape=shapes.get(reader, v.shape))
+                new[v] = INTERLEAVED(*stacked(v, args), shape=shapes.get(reader, v.shape))
         else:
             new[v] = rebuilt(v, args)
     return graph.with_roots(new[r] for r in graph.roots)
 
 
-def _stacked(v: Value, args: Sequence[Value]) -> list[Value]:
+def stacked(v: Value, args: Sequence[Value]) -> list[Value]:
     """The few values of which v, with these arguments, holds one element after another; empty if
     it holds others."""
     count = v.shape[-1] if v.shape else 0
@@ -58,6 +59,8 @@ def _stacked(v: Value, args: Sequence[Value]) -> list[Value]:
         origin, unit = (0,) * (v.rank - 1), (1,) * v.rank
         return [x if x.shape == one else OPS.slice(x, (*origin, k), unit, one)
                 for x in args for k in range(x.shape[-1])]
+    if v.op.name == "broadcast_to" and args[0].shape == one:
+        return [args[0]] * count
     if v.op.name == "pad" and args[0].shape == one:
         fill = OPS.full(one, v.attrs["value"], v.dtype)
         return [args[0] if k == v.attrs["low"][-1] else fill for k in range(count)]
@@ -71,7 +74,12 @@ def _is_computed(v: Value) -> bool:
     return not is_view(v) and v.op.kind != "leaf"
 
 
-def _is_read_in_place(v: Value, readers: dict[Value, list[Value]]) -> bool:
+def _is_read_in_place(v: Value, readers: Mapping[Value, Sequence[Value]]) -> bool:
     """Whether some kernel that computes with the elements of a stack can pick them itself."""
     return any(_is_read_in_place(r, readers) if is_view(r) else r.op.kind in ("map", "reduce")
                for r in readers.get(v, ()))
+
+
+def _is_only_stored(v: Value, readers: Mapping[Value, Sequence[Value]]) -> bool:
+    """Whether nothing reads a value: it is an output, in this shape or in another."""
+    return all(r.op.name == "reshape" and r not in readers for r in readers.get(v, ()))

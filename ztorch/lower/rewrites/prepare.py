@@ -34,6 +34,7 @@ from ztorch.lower.rewrites.layouts import with_fewest_transposes
 from ztorch.lower.rewrites.loop_bodies import loops_outside, prepared_loop, prepared_result
 from ztorch.lower.rewrites.overwritten import is_stack
 from ztorch.lower.rewrites.paired_iterations import in_pairs
+from ztorch.lower.rewrites.parts_of_stacks import with_work_on_parts
 from ztorch.lower.rewrites.products import ProductRewrites
 from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.rewrites.row_blocks import in_blocks
@@ -68,7 +69,7 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
         if fixed_role != SHARED or not graph.outputs:
             graph = with_column_groups(graph, limits)
         graph = with_padded_results(graph)
-    graph = with_interleaves(graph)
+    graph = with_interleaves(with_work_on_parts(graph))
     return _Preparation(graph, limits, derived, fixed_role, often).run()
 
 

@@ -1,0 +1,92 @@
+"""Stacks along a last axis: one kernel computes all parts and stores them in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.cases.grouping import together
+from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted, plan_of
+from ztorch import ops
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.text import show
+
+RANDOM = np.random.default_rng(4)
+
+
+def given(name: str, *shape: int) -> tuple[Value, np.ndarray]:
+    return leaf("input", name, shape, f32), RANDOM.normal(size=shape).astype(np.float32)
+
+
+def rotated(x: Value, c: Value, s: Value) -> Value:
+    """Neighbors turned, as models of other frameworks write it."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    turned = ops.reshape(ops.stack(-odd, even, axis=-1), x.shape)
+    return x * ops.repeat(c, 2, axis=-1) + turned * ops.repeat(s, 2, axis=-1)
+
+
+def thirds(x: Value, c: Value, s: Value) -> Value:
+    """Three parts; work on two stacks, on numbers and on another computed value."""
+    one = ops.reshape(ops.stack(ops.exp(x), x, x * x, axis=-1), (*x.shape[:-1], 3 * x.shape[-1]))
+    two = ops.reshape(ops.stack(x, x, ops.tanh(x), axis=-1), one.shape)
+    return ops.maximum(one * 0.5 + two, ops.sin(ops.concat(x, x, x, axis=-1)))
+
+
+def repeated(x: Value, c: Value, s: Value) -> Value:
+    return ops.repeat(x, 4, axis=-1)
+
+
+def dilated(x: Value, c: Value, s: Value) -> Value:
+    """Zeros between computed elements."""
+    wide = ops.pad(ops.expand_dims(ops.exp(x), -1), (0,) * 4, (0, 0, 0, 1))
+    return ops.reshape(wide, (*x.shape[:-1], 2 * x.shape[-1]))
+
+
+def parts_of_two(x: Value, c: Value, s: Value) -> Value:
+    """A part of two elements, and one of none: a concatenation along a short axis that is no stack of ones."""
+    rows = ops.reshape(ops.exp(x), (-1, 2))
+    return ops.concat(ops.concat(rows, rows[:, :0], axis=1), rows[:, :1] * 2.0, axis=1)
+
+
+def read_twice(x: Value, c: Value, s: Value) -> Value:
+    """A stack that something else reads whole."""
+    y = ops.reshape(ops.stack(ops.exp(x), x, axis=-1), (*x.shape[:-1], 2 * x.shape[-1]))
+    return ops.reshape(y * 2.0, (-1,)) + ops.sum(y)
+
+
+def of_products(x: Value, c: Value, s: Value) -> Value:
+    """Work on a product stays with the product."""
+    y = ops.matmul(ops.transpose(c), c)
+    return y + ops.reshape(ops.stack(*[ops.tanh(s[:y.shape[0], ::2])] * 2, axis=-1), y.shape)
+
+
+BODIES = [rotated, thirds, repeated, dilated, parts_of_two, read_twice, of_products]
+
+
+def job(body: Callable[..., Value], positions: int, features: int) -> Job:
+    (x, a), (c, b), (s, d) = (given("x", 2, positions, features), given("c", positions, features // 2),
+                              given("s", positions, features // 2))
+    return Job(Graph({"y": body(x, c, s)}), {x: a, c: b, s: d}, body.__name__)
+
+
+@together()
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
+def test_values(body: Callable[..., Value]) -> None:
+    for shape in ((5, 4), (9, 12), (17, 36)) if body is not of_products else ((12, 16),):
+        j = job(body, *shape)
+        for level in {HERE[0], HERE[-1]}:
+            agree(j, Module([j], level).run(0), terms=20)
+        agree(j, interpreted(j, NARROW, workers=2), terms=20)
+
+
+@pytest.mark.parametrize(("body", "stores"), [(rotated, 2), (thirds, 3), (repeated, 4), (dilated, 2)],
+                         ids=lambda p: getattr(p, "__name__", ""))
+def test_one_kernel_stores_whole_vectors(body: Callable[..., Value], stores: int) -> None:
+    plan = plan_of(job(body, 16, 64).graph, WIDE)[0]
+    text = show(plan.steps[-1].kernel)
+    assert len(plan.steps) == 1 + (body is thirds) and "gather" not in text and "scatter" not in text, text
+    assert sum(" store " in f" {line}" for line in text.splitlines()) == stores
