@@ -201,3 +201,10 @@ def test_stacks_of_arrays(count: int, d: DType) -> None:
     job = Job(Graph({"flat": flat, "stack": ops.stack(*feeds, axis=-1)}), feeds)
     for got in (Module([job], HERE[-1]).run(0), interpreted(job, NARROW)):
         agree(job, got)
+
+
+def test_vectors_shorter_than_the_stride() -> None:
+    """They read nothing behind the last element."""
+    x = leaf("input", "x", (4, 4), f64)
+    job = Job(Graph({"y": ops.exp(ops.matmul(x, x)[:, 0])}), {x: np.arange(16.0).reshape(4, 4) / 8})
+    agree(job, interpreted(job, NARROW))

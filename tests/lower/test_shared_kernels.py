@@ -136,3 +136,12 @@ def test_a_long_recurrent_layer_has_few_kernels() -> None:
     many, large = kernels(18)
     assert many <= few + 2
     assert large < 2 * small
+
+
+def test_parts_that_end_elsewhere_do_not() -> None:
+    """One column replaced by another: what is read around it, and where, says nothing of the place of it."""
+    def with_column(x: Value, w: Value, k: int) -> Value:
+        return ops.concat(x[:, :k], ops.tanh(w[:ROWS, :1]), x[:, k + 1:], axis=1)
+
+    j = job(lambda x, w: {f"y{k}": with_column(x, w, k) for k in (2, 5, 9)})
+    agree(j, interpreted(j, SCALAR))

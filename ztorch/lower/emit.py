@@ -124,7 +124,7 @@ class Emitter:
         if where is None and self._has_step(flat, -1):
             return self._load_backwards(v, flat)
         if where is None and self.strided is not None:
-            for step in range(2, INTERLEAVED_MAX + 1):
+            for step in range(2, min(INTERLEAVED_MAX, self.lanes) + 1):
                 if self._has_step(flat, step):
                     return self._load_strided(v, flat, step)
         at, off, lanes = self.address(flat)

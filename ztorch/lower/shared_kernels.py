@@ -108,7 +108,7 @@ class _Reads:
             return tuple(self._read(a, index, certain) for a in v.args)
         trace = traced(v, index)
         certain = certain and not trace.computed
-        return (tuple(index), tuple(trace.computed),
+        return (tuple(index), tuple(trace.computed), tuple(trace.bounds),
                 tuple(self._read(a, at, certain) for a, at in trace.reads))
 
     def _read(self, v: Value, index: Sequence[Index], certain: bool) -> Any:
