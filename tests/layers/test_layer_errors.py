@@ -112,8 +112,8 @@ def test_dropout_rates(rate):
 
 
 def test_a_layer_as_activation():
-    with pytest.raises(ConfigError, match=r"ReLU\(...\) is a layer"):
-        L.Dense(3, activation=L.ReLU())
+    with pytest.raises(ConfigError, match=r"PReLU\(...\) is a layer with weights"):
+        L.Dense(3, activation=L.PReLU())
     with pytest.raises(ConfigError, match=r"activation=3"):
         L.Dense(3, activation=3)
 

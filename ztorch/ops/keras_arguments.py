@@ -41,7 +41,7 @@ def of_keras(name: str, signature: inspect.Signature
     """Translates the arguments of Keras' function into those of an op; None if they are the same.
 
     >>> from ztorch.ops import signature
-    >>> of_keras("one_hot", signature("one_hot")[0])((0,), {"num_classes": 3, "axis": -1})
+    >>> of_keras("one_hot", signature("one_hot")[0])((0,), {"num_classes": 3, "sparse": False})
     ((0,), {'classes': 3})
     """
     ours = list(signature.parameters.values())

@@ -115,8 +115,8 @@ def test_a_tile_is_multiplied_without_moving_it() -> None:
 
 
 @pytest.mark.parametrize(("chip", "d", "word", "count"), [
-    ("gfx90a", f32, "v_mfma_f32_16x16x4f32", 32), ("gfx90a", f16, "v_mfma_f32_16x16x4f32", 32),
-    ("gfx90a", bf16, "v_mfma_f32_16x16x16bf16_1k", 16), ("gfx942", f16, "v_mfma_f32_16x16x16_f16", 16),
+    ("gfx90a", f32, "v_mfma_f32_16x16x4f32", 64), ("gfx90a", f16, "v_mfma_f32_16x16x4f32", 64),
+    ("gfx90a", bf16, "v_mfma_f32_16x16x16bf16_1k", 32), ("gfx942", f16, "v_mfma_f32_16x16x16_f16", 32),
     ("gfx942", f64, "v_mfma_f64_16x16x4_f64", 16), ("gfx1100", f16, "v_wmma_f32_16x16x16_f16", 16),
     ("gfx1201", bf16, "v_wmma_f32_16x16x16_bf16", 16)])
 def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: str, count: int) -> None:
