@@ -264,3 +264,17 @@ def test_functions_and_layers_as_arguments_are_in_files_of_both(tmp_path: Path) 
     losses = [each.train_on_batch(x, y) for each in (model, read, written, reference)]
     np.testing.assert_allclose(losses, losses[-1], rtol=1e-5)
     np.testing.assert_allclose(read.get_weights()[0], reference.get_weights()[0], rtol=1e-5)
+
+
+def test_own_classes_with_names_of_keras_do_not_take_their_place(tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubled(L.Layer, abstract=True):
+        def call(self, x: Any) -> Any:
+            return x * 2.0
+
+    model = zt.Sequential([L.Input((3,)), L.Dense(2)])
+    model.save(tmp_path / "m.keras")
+    monkeypatch.setitem(L.Layer.known, "Dense", Doubled)  # as class Dense(L.Layer) does
+    x = np.linspace(-1, 1, 12, dtype="f").reshape(4, 3)
+    loaded = zt.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))

@@ -15,7 +15,7 @@ from ztorch import ops
 rng = np.random.default_rng(3)
 
 
-class Attention(L.Layer):
+class Pooling(L.Layer, abstract=True):
     """The mean of the steps, weighted by a softmax over them, beside their distance from it."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ def attended(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.nd
 
 def test_each_size_of_the_data_is_computed_without_padding() -> None:
     x = L.Input((None, 3))
-    model = zt.Model(x, [*Attention()(x)])
+    model = zt.Model(x, [*Pooling()(x)])
     kernel, bias = rng.normal(size=(3, 1)), rng.normal(size=1)
     model.set_weights([kernel, bias])
     for steps in (5, 9, 5):
@@ -53,7 +53,7 @@ def test_each_size_of_the_data_is_computed_without_padding() -> None:
 
 def test_it_trains_on_targets_as_long_as_the_data() -> None:
     x = L.Input((None, 3))
-    model = zt.Model(x, Attention()(x)[1])
+    model = zt.Model(x, Pooling()(x)[1])
     model.compile("cpu", optimizer=zt.optimizers.SGD(0.5), loss="mse", metrics=["mae"])
     for steps in (6, 8):
         kernel, bias = model.get_weights()
@@ -69,7 +69,7 @@ def test_a_class_takes_rows_of_other_lengths_than_its_first() -> None:
     class Attended(zt.Model):
         def __init__(self) -> None:
             super().__init__()
-            self.attention = Attention()
+            self.attention = Pooling()
 
         def call(self, x: Any) -> Any:
             return self.attention(x)[0]

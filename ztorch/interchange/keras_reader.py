@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from ztorch import layers
 from ztorch.constraints import Constraint
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
@@ -55,9 +56,11 @@ class KerasReader:
         """The layer of a config, or None and a problem."""
         kind, config = spec["class_name"], spec["config"]
         label = f"{kind} {config.get('name', '')!r}"
-        layer_class = Layer.known.get(kind)
         if kind in ("Functional", "Model"):
             return self.functional(config)
+        layer_class = Layer.known.get(kind)
+        if spec.get("module") in _MODULES:  # whatever users call their own classes
+            layer_class = vars(layers).get(kind, layer_class)
         if layer_class is None and kind in Encoded.kinds and spec.get("module") in _MODULES:
             return self.encoded(kind, config, label)
         if spec.get("module", "keras.layers") not in _MODULES:
