@@ -42,7 +42,7 @@ CALLS: list[tuple[str, tuple, Callable[..., Any]]] = [  # the op, its arguments,
     *((name, (k,), getattr(np, name)) for name in ("tril", "triu") for k in range(-4, 6)),
     *(("diagonal", (k, 0, 2), np.diagonal) for k in range(-3, 6)),
     *(("trace", (k, 2, 1), np.trace) for k in range(-5, 5)),
-    *(("diff", (axis, n), lambda x, axis, n: np.diff(x, n, axis)) for axis in (0, -1)
+    *(("diff", (n, axis), lambda x, n, axis: np.diff(x, n, axis)) for axis in (0, -1)
       for n in range(4)),
 ]
 
