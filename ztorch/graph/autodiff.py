@@ -59,7 +59,7 @@ def pullback(cotangents: Mapping[Value, Value], wrt: Sequence[Value]) -> list[Va
         if v not in dependent or not v.args or v in wrt:
             continue
         upstream: Any = (of_results.get(v) if v.op.kind in ("loop", "threads") else
-                         _total(parts_of[v]) if v in parts_of else None)
+                         _total(v, parts_of[v]) if v in parts_of else None)
         if upstream is None:
             continue
         if v.op.kind in ("result", "threads_result"):
@@ -77,22 +77,23 @@ def pullback(cotangents: Mapping[Value, Value], wrt: Sequence[Value]) -> list[Va
                     continue
                 assert part.shape == arg.shape and part.dtype == arg.dtype, (v, arg, part)
                 parts_of.setdefault(arg, []).append(part)
-    return [_total(parts_of[w]) if w in parts_of else None for w in wrt]
+    return [_total(w, parts_of[w]) if w in parts_of else None for w in wrt]
 
 
-def _total(terms: Sequence[Value]) -> Value:
-    """The sum of the terms of a gradient. Those of neighboring parts of a tensor are joined."""
+def _total(v: Value, terms: Sequence[Value]) -> Value:
+    """The gradient of v, the sum of these terms. Those of neighboring parts of it are joined."""
     sums: list[Value] = []
-    for term in terms:
-        k = 0
-        while k < len(sums):
-            both = _joined(sums[k], term)
-            if both is not None:
-                del sums[k]
-                term, k = both, -1  # which may join others, too
-            k += 1
-        sums.append(term)
-    return functools.reduce(OPS.add, sums)
+    with layer_scope(v.layer):
+        for term in terms:
+            k = 0
+            while k < len(sums):
+                both = _joined(sums[k], term)
+                if both is not None:
+                    del sums[k]
+                    term, k = both, -1  # which may join others, too
+                k += 1
+            sums.append(term)
+        return functools.reduce(OPS.add, sums)
 
 
 def _joined(a: Value, b: Value) -> Value | None:
