@@ -59,8 +59,8 @@ class KerasReader:
         if kind in ("Functional", "Model"):
             return self.functional(config)
         layer_class = Layer.known.get(kind)
-        if spec.get("module") in _MODULES:  # whatever users call their own classes
-            layer_class = vars(layers).get(kind, layer_class)
+        if layer_class is not None and spec.get("module") in _MODULES:
+            layer_class = vars(layers).get(kind, layer_class)  # not a user's of the same name
         if layer_class is None and kind in Encoded.kinds and spec.get("module") in _MODULES:
             return self.encoded(kind, config, label)
         if spec.get("module", "keras.layers") not in _MODULES:
