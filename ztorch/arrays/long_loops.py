@@ -70,12 +70,16 @@ def _parts(pending: list[TensorNode]) -> tuple[list[list[TensorNode]], list[Tens
         return [n for same in at[max(0, depth - period + 1):depth + 1] for n in same
                 if depth < last[n]]
 
-    # Iterations end where the fewest tensors are alive.
-    alive = [0] * (top + 1)
+    # Iterations end where the fewest tensors are alive, in the last iteration but one: of the last
+    # one, some uses are not recorded yet. Of several such places, the names of the calls before
+    # decide, so that the next part ends at the same one.
+    alive, names = [0] * (top + 1), [getattr(n.call, "name", "") for n in chain]
     for node in order:
-        for depth in range(max(node.depth, top - period), min(last[node], node.depth + period)):
+        for depth in range(max(node.depth, top - 2 * period),
+                           min(last[node], node.depth + period)):
             alive[depth] += 1
-    end = min(range(top - period, top), key=lambda d: (alive[d], id(chain[top - d].call)))
+    end = period + min(range(top - 2 * period, top - period),
+                       key=lambda d: (alive[d], names[top - d:][:period]))
     size = sum(map(len, at[end - period + 1:end + 1]))
     iterations = min(max(1, MOST_NODES // size), end // period)
     if not iterations:
