@@ -208,3 +208,20 @@ def test_vectors_shorter_than_the_stride() -> None:
     x = leaf("input", "x", (4, 4), f64)
     job = Job(Graph({"y": ops.exp(ops.matmul(x, x)[:, 0])}), {x: np.arange(16.0).reshape(4, 4) / 8})
     agree(job, interpreted(job, NARROW))
+
+
+@zt.kernel
+def overlapping(x):
+    out = np.zeros(24, np.float32)
+    for h in range(4):
+        for d in range(8):  # the places of two h overlap: the order counts
+            out[4 * h + d] = out[4 * h + d] * 0.5 + x[h, d]
+    return out
+
+
+def test_places_that_iterations_share_are_written_in_order() -> None:
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    expected = np.zeros(24, np.float32)
+    for h in range(4):
+        expected[4 * h:4 * h + 8] = expected[4 * h:4 * h + 8] * 0.5 + x[h]
+    np.testing.assert_array_equal(overlapping(x), expected)

@@ -155,9 +155,11 @@ def _own_parts(places: list[ast.expr], target: str, counters: Counters) -> bool:
     and no two of them are ever equal in different iterations."""
     if not in_a_sum(places[0], target):
         return False
+    sums = [linear(p, counters.known) for p in places]
+    if any(total is not None and _overlaps(total) for total in sums):
+        return False
     if all(same(p, places[0]) for p in places):
         return True
-    sums = [linear(p, counters.known) for p in places]
     counter = counters.values.get(target)
     if counter is None or len(counter.terms) != 1:
         return False
@@ -166,6 +168,16 @@ def _own_parts(places: list[ast.expr], target: str, counters: Counters) -> bool:
         return False
     known = [total for total in sums if total is not None]
     return all(_apart(a, b, var) for k, a in enumerate(known) for b in known[:k])
+
+
+def _overlaps(place: Affine) -> bool:
+    """Whether iterations of several counters may reach one place: 4 * h + d for d in range(8)."""
+    reach = 0
+    for v, c in sorted(place.terms.items(), key=lambda term: abs(term[1])):
+        if v.extent > 1 and abs(c) <= reach:
+            return True
+        reach += abs(c) * (v.extent - 1)
+    return False
 
 
 def _apart(a: Affine, b: Affine, var: LoopVar) -> bool:
