@@ -122,6 +122,13 @@ def fold(x: Value, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1,
 
     Returns:
         Images `(batch, channels, height, width)`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import ztorch as zt
+        >>> zt.ops.fold(np.ones((1, 4, 2), np.float32), (2, 3), 2)
+        array([[[[1., 2., 1.],
+                 [1., 2., 1.]]]], dtype=float32)
     """
     output, size, gap, step = (for_each(name, sizes, 2) for name, sizes in (
         ("output_size", output_size), ("kernel_size", kernel_size), ("dilation", dilation),
