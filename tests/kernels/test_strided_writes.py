@@ -225,3 +225,28 @@ def test_places_that_iterations_share_are_written_in_order() -> None:
     for h in range(4):
         expected[4 * h:4 * h + 8] = expected[4 * h:4 * h + 8] * 0.5 + x[h]
     np.testing.assert_array_equal(overlapping(x), expected)
+
+
+@zt.kernel
+def overlapping_slices(x):
+    out = np.zeros(24, np.float32)
+    for h in range(4):
+        out[4 * h:4 * h + 8] = out[4 * h:4 * h + 8] * 0.5 + x[h]
+    return out
+
+
+@zt.kernel
+def overlapping_steps(x):
+    out = np.zeros(24, np.float32)
+    for h in range(4):
+        d = 0
+        while d < 8:
+            out[4 * h + d] = out[4 * h + d] * 0.5 + x[h, d]
+            d += 1
+    return out
+
+
+@pytest.mark.parametrize("kernel", [overlapping_slices, overlapping_steps])
+def test_shared_places_of_slices_and_steps(kernel: Any) -> None:
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    np.testing.assert_array_equal(kernel(x), overlapping(x))

@@ -109,7 +109,7 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
     if all(any(names_in(part) & counters.unseen for part in p) for p in used):
         return None
     for target in sorted(targets):
-        if _has_own_parts(used, target, counters):
+        if _has_own_parts(used, target, loop, counters):
             continue
         if reads:
             others = [r for r in reads if not same(r, writes[0][0])]
@@ -141,23 +141,27 @@ def own_elements(loop: ast.For, name: str, outside: set[str], counters: Counters
     used = [parts(w.slice, known) for w, _ in written(loop.body)[name]]
     used += [parts(r.slice, known) if isinstance(r, ast.Subscript) else []
              for r in reads_of(loop.body, name)]
-    return all(_has_own_parts(used, target, counters) for target in targets)
+    return all(_has_own_parts(used, target, loop, counters) for target in targets)
 
 
-def _has_own_parts(places: list[list[ast.expr]], target: str, counters: Counters) -> bool:
+def _has_own_parts(places: list[list[ast.expr]], target: str, loop: ast.For, counters: Counters
+                   ) -> bool:
     """Whether the iterations of a counter use different places along some axis."""
-    return any(_own_parts([p[k] for p in places], target, counters)
+    return any(_own_parts([p[k] for p in places], target, loop, counters)
                for k in range(min(map(len, places))))
 
 
-def _own_parts(places: list[ast.expr], target: str, counters: Counters) -> bool:
+def _own_parts(places: list[ast.expr], target: str, loop: ast.For, counters: Counters) -> bool:
     """Whether each iteration uses its own part of an axis: all places are sums with the counter,
     and no two of them are ever equal in different iterations."""
     if not in_a_sum(places[0], target):
         return False
-    sums = [linear(p, counters.known) for p in places]
-    if any(total is not None and _overlaps(total) for total in sums):
-        return False
+    variables, inner = _set_inside(loop)
+    sums = [None if names_in(p) & variables else _reached(p, counters.known) for p in places]
+    for p, total in zip(places, sums, strict=True):
+        unknown = isinstance(p, ast.Slice) or names_in(p) & (variables | inner)
+        if unknown if total is None else _overlaps(total):
+            return False
     if all(same(p, places[0]) for p in places):
         return True
     counter = counters.values.get(target)
@@ -168,6 +172,32 @@ def _own_parts(places: list[ast.expr], target: str, counters: Counters) -> bool:
         return False
     known = [total for total in sums if total is not None]
     return all(_apart(a, b, var) for k, a in enumerate(known) for b in known[:k])
+
+
+def _set_inside(loop: ast.For) -> tuple[set[str], set[str]]:
+    """The variables that a loop sets, and the counters inside it."""
+    inner = {name for n in ast.walk(loop) if isinstance(n, (ast.For, ast.comprehension))
+             and n is not loop for name in names_in(n.target)}
+    simple = simple_statements(loop.body)
+    return {name for s in simple for name in assigned([s])} - inner, inner
+
+
+def _reached(place: ast.expr, known: Mapping[str, Affine | int]) -> Affine | None:
+    """All places that an index reaches, as a sum of counters; None if that is not known. A slice
+    ends at a known distance: `i:i + 8`, or `i:min(i + 8, n)`."""
+    if not isinstance(place, ast.Slice):
+        return linear(place, known)
+    if place.lower is None or place.upper is None or place.step is not None:
+        return None
+    start, end = linear(place.lower, known), place.upper
+    is_least = isinstance(end, ast.Call) and isinstance(end.func, ast.Name) and (
+        end.func.id == "min")
+    for x in end.args if is_least and isinstance(end, ast.Call) else [end]:
+        stop = linear(x, known)
+        length = None if start is None or stop is None else stop.plus(start, -1)
+        if start is not None and length is not None and not length.terms:
+            return start.plus(Affine({LoopVar("slice", max(length.const, 1)): 1}))
+    return None
 
 
 def _overlaps(place: Affine) -> bool:
