@@ -250,3 +250,17 @@ def overlapping_steps(x):
 def test_shared_places_of_slices_and_steps(kernel: Any) -> None:
     x = np.arange(32, dtype=np.float32).reshape(4, 8)
     np.testing.assert_array_equal(kernel(x), overlapping(x))
+
+
+@zt.kernel
+def overlapping_triangle(x):
+    out = np.zeros(24, np.float32)
+    for h in range(4):
+        for d in range(h, 8):
+            out[4 * h + d] = out[4 * h + d] * 0.5 + x[h, d]
+    return out
+
+
+def test_shared_places_of_inner_loops_of_other_lengths() -> None:
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    np.testing.assert_array_equal(overlapping_triangle(x), overlapping_triangle.debug(x))

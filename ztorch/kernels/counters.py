@@ -26,7 +26,8 @@ def inner_counters(t: ExpressionRules, s: ast.For) -> dict[str, Affine]:
     known, counters = known_numbers(t), dict[str, Affine]()
     loops = [n for n in ast.walk(s) if isinstance(n, ast.For) and n is not s]
     others = {*t.env, *(name for x in simple_statements(s.body) for name in assigned([x])),
-              *_twice(name for n in loops for name in names_in(n.target))}
+              *_twice(x.id for n in loops for x in ast.walk(n.target)
+                      if isinstance(x, ast.Name))}
     for n in loops:
         function = _function(t, n.iter.func) if isinstance(n.iter, ast.Call) else None
         if function not in (range, grid) or not isinstance(n.iter, ast.Call):

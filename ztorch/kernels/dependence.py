@@ -176,8 +176,8 @@ def _own_parts(places: list[ast.expr], target: str, loop: ast.For, counters: Cou
 
 def _set_inside(loop: ast.For) -> tuple[set[str], set[str]]:
     """The variables that a loop sets, and the counters inside it."""
-    inner = {name for n in ast.walk(loop) if isinstance(n, (ast.For, ast.comprehension))
-             and n is not loop for name in names_in(n.target)}
+    inner = {x.id for n in ast.walk(loop) if isinstance(n, (ast.For, ast.comprehension))
+             and n is not loop for x in ast.walk(n.target) if isinstance(x, ast.Name)}
     simple = simple_statements(loop.body)
     return {name for s in simple for name in assigned([s])} - inner, inner
 
