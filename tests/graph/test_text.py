@@ -77,6 +77,12 @@ def test_order_of_arguments_names_of_results_and_layers() -> None:
     assert text(inside) != text(ops.exp(X))
 
 
+def test_inputs_that_a_function_takes_count_without_being_read() -> None:
+    z = leaf("input", "z", (3,), "float32")
+    graphs = [Graph({"y": X}, declared=taken) for taken in ((), (X, z), (X, leaf("input", "w", (3,), "float32")))]
+    assert len({*map(text_of, graphs)}) == 3
+
+
 def test_names_of_results_alone_do_not_matter() -> None:
     assert text(WATCHED(X * 2.0)) == text(ops.stop_gradient(X) * 2.0) == text(X * 2.0)
 

@@ -61,6 +61,19 @@ def test_a_forked_child_trains_for_itself() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_call_that_was_redirected_twice_reads_its_own_arrays_again() -> None:
+    program = zt.Sequential([L.Input((3,)), L.Activation("relu")]).compile("cpu", batch_size=2)
+    call = program.executable.bind("predict")
+    (x,), (y,) = call.inputs.values(), call.outputs.values()
+    x[...] = 1.0
+    for number in (2.0, 3.0):
+        assert call.read_from(*call.inputs, np.full((2, 3), number, np.float32))
+        assert call.write_to(*call.outputs, np.empty((2, 3), np.float32))
+    call.release()
+    call()
+    np.testing.assert_array_equal(y, x)
+
+
 # -- states ----------------------------------------------------------------------------------------
 
 

@@ -34,11 +34,13 @@ def text_of(graph: Graph) -> str | None:
     """
     lines: list[str] = []
     numbers: dict[Value, int] = {}
-    for root in graph.roots:
+    for root in (*graph.roots, *graph.declared):
         if not _write(root, lines, numbers):
             return None
     for sign, roots in (("=", graph.outputs), ("<-", graph.updates)):
         lines += [f"{name!r} {sign} {numbers[_computed(v)]}" for name, v in roots.items()]
+    if graph.declared:
+        lines.append(f"takes {' '.join(str(numbers[v]) for v in graph.declared)}")
     if graph.recomputed:
         lines.append(f"recomputed {graph.recomputed!r}")
     return "\n".join(lines)

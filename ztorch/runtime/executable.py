@@ -146,7 +146,7 @@ class HostCall(BoundCall):
         return self._redirect(self._native.outputs, self.outputs, name, array)
 
     def release(self) -> None:
-        for table, k, address in self._redirected:
+        for table, k, address in reversed(self._redirected):  # the first address is its own
             table[k] = address
         self._redirected.clear()
 
