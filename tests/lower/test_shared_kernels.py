@@ -16,6 +16,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.ops.formulas import formula
 
 ROWS, COLUMNS = 6, 40
 
@@ -145,3 +146,13 @@ def test_parts_that_end_elsewhere_do_not() -> None:
 
     j = job(lambda x, w: {f"y{k}": with_column(x, w, k) for k in (2, 5, 9)})
     agree(j, interpreted(j, SCALAR))
+
+
+def test_ops_of_one_name_do_not() -> None:
+    """Formulas of somebody else, in one program."""
+    twice = formula("scaled", lambda b, x: b.mul(x, 2.0), lambda x: x * 2, 1)
+    thrice = formula("scaled", lambda b, x: b.mul(x, 3.0), lambda x: x * 3, 1)
+    for make in (lambda x, w: {"y": twice(x), "z": thrice(x)},
+                 lambda x, w: {"y": thrice(twice(x)), "z": twice(thrice(x)), "v": thrice(twice(twice(x)))}):
+        j = job(make)
+        agree(j, interpreted(j, NARROW))

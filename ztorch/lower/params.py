@@ -32,7 +32,7 @@ class Params:
     orders: dict[str, Order] = field(default_factory=dict)  # of states stored in packed order
     constants: list[tuple[int, np.ndarray]] = field(default_factory=list)  # offset and data
     size: int = 0  # of the block, in bytes
-    # Kernels by the shape of their regions.
+    # Kernels by the shape of their regions, and the ops in it.
     kernels: dict[tuple, tuple[Kernel, Schedule]] = field(default_factory=dict)
     earlier: Lowered | None = None  # kernels of earlier programs of this process
     _known: dict[tuple, int] = field(default_factory=dict)  # offsets of constants, by content
@@ -69,14 +69,14 @@ class Params:
     def kernel(self, shape: RegionShape,
                lowered: Callable[[], tuple[Kernel, Schedule]]) -> tuple[Kernel, Schedule]:
         """The kernel of a region and its schedule; lowered only if no equal region was before."""
-        kernel = self.kernels.get(shape.key)
-        if kernel is None and self.earlier is not None and shape.ops is not None:
-            key = self.limits, shape.key, shape.ops
-            kernel = self.earlier.get(key)
+        key = shape.key, shape.ops
+        kernel = self.kernels.get(key)
+        if kernel is None and self.earlier is not None and shape.is_complete:
+            kernel = self.earlier.get((self.limits, *key))
             if kernel is None:
                 kernel = lowered()
-                self.earlier.put(key, kernel, len(kernel[0].body) + KERNEL_SIZE)
-        self.kernels[shape.key] = kernel = kernel or lowered()
+                self.earlier.put((self.limits, *key), kernel, len(kernel[0].body) + KERNEL_SIZE)
+        self.kernels[key] = kernel = kernel or lowered()
         return kernel
 
     def _take(self, nbytes: int) -> int:

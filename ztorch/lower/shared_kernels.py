@@ -32,9 +32,10 @@ class Span:
 class RegionShape:
     """The computation of a region, independent of the locations of its buffers."""
 
-    key: tuple  # regions with equal keys share a kernel
+    key: tuple  # regions with equal keys and ops share a kernel
+    ops: tuple[Op, ...]  # whose names the key has
+    is_complete: bool  # whether the key is valid in all programs, not only in this one
     spans: dict[Value, Span]  # the part of each buffer that the region uses
-    ops: tuple[Op, ...] | None  # ops in the key; None: the key is only valid in this program
 
 
 def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, bool],
@@ -62,7 +63,7 @@ def shape_of(region: Region, buffers: Sequence[Value], fixed: Mapping[Value, boo
     key = (region.kind, region.outer, region.inner, region.full, region.size, region.axes,
            region.shape, tuple(region.flat[v] for v in region.members),
            tuple(region.members.index(v) for v in region.stores), members, layouts, context)
-    return RegionShape(key, spans, tuple(reads.ops) if reads.is_complete else None)
+    return RegionShape(key, tuple(reads.ops), reads.is_complete, spans)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class _Reads:
         self.order = {v: k for k, v in enumerate(region.members)}
         self.ranges: dict[Value, tuple[int, int]] = {}  # elements read: first and end
         self.unbounded: set[Value] = set()  # buffers with a read of unknown range
-        self.ops: dict[Op, None] = {}  # of all described values
+        self.ops: dict[Op, int] = {}  # of all described values: how many before have its name
         self.is_complete = True  # whether the key determines the meaning of all ops
 
     def of_member(self, v: Value) -> tuple:
@@ -99,9 +100,11 @@ class _Reads:
         return (self._named(v), attribute_key(v.attrs), v.shape, v.dtype, v.op.cost, reads)
 
     def _named(self, v: Value) -> str:
-        self.ops[v.op] = None
+        """The name of an op, with a number if another one has it, too."""
+        if v.op not in self.ops:
+            self.ops[v.op] = sum(op.name == v.op.name for op in self.ops)
         self.is_complete = self.is_complete and is_told(v)
-        return v.op.name
+        return f"{v.op.name} {self.ops[v.op]}" if self.ops[v.op] else v.op.name
 
     def _body(self, v: Value, index: Sequence[Index], certain: bool) -> tuple:
         if v.op.opcode:
