@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.parity import plan_of
+from tests.parity import HERE, Job, compiled, plan_of
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
@@ -107,3 +107,17 @@ def test_what_reads_all_columns_keeps_the_product_whole() -> None:
                               ({"a": apart, "b": y[:, 8:]}, 1), ({"a": y[:, :6], "b": y[:, 6:]}, 1)):
         nodes = with_column_groups(Graph(outputs), ZEN4).nodes()
         assert sum(v.op.kind == "contract" for v in nodes) == products, outputs
+
+
+def test_values_of_a_product_may_depend_on_a_group_of_it() -> None:
+    """The sum that the second group is read from is made of the first group."""
+    x, w = _inputs(x=(8, 24), w=(24, 32))
+    whole = ops.matmul(x, w)
+    first = ops.tanh(whole[:, :16])
+    y = first * (whole + ops.concat(first, first, axis=1))[:, 16:]
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(v.shape, np.float32) for v in (x, w))
+    z = a.astype(np.float64) @ b
+    first_64 = np.tanh(z[:, :16])
+    [got] = compiled(Job(Graph({"y": y}), {x: a, w: b}), HERE[-1])
+    np.testing.assert_allclose(got, first_64 * (z[:, 16:] + first_64), rtol=2e-5, atol=2e-5)

@@ -64,7 +64,14 @@ def of_products(x: Value, c: Value, s: Value) -> Value:
     return y + ops.reshape(ops.stack(*[ops.tanh(s[:y.shape[0], ::2])] * 2, axis=-1), y.shape)
 
 
-BODIES = [rotated, thirds, repeated, dilated, parts_of_two, read_twice, of_products]
+def of_four_and_two(x: Value, c: Value, s: Value) -> Value:
+    """Work on a stack of four parts and on one of two that is broadcast."""
+    four = ops.reshape(ops.stack(ops.exp(x), x, -x, x * x, axis=-1), (*x.shape[:-1], 4 * x.shape[-1]))
+    two = ops.stack(*[ops.concat(*[f(c)] * 4, axis=-1) for f in (ops.tanh, ops.sin)], axis=-1)
+    return four * ops.reshape(two, (c.shape[0], 8 * c.shape[1]))
+
+
+BODIES = [rotated, thirds, repeated, dilated, parts_of_two, read_twice, of_products, of_four_and_two]
 
 
 def job(body: Callable[..., Value], positions: int, features: int) -> Job:

@@ -96,7 +96,8 @@ class _Readers:
 def _divided(group: Value, whole: Sequence[Value], new: Mapping[Value, Value],
              slices: dict[tuple[Value, int], Value]) -> Value:
     """What a slice reads, computed for its columns alone. `whole` are the product and the
-    elementwise values of it in order; `new` are the replacements of all others."""
+    elementwise values of it in order, of which later ones may depend on the slice; `new` are the
+    replacements of all others."""
     first, width = group.attrs["start"][1], group.shape[1]
 
     def part(v: Value) -> Value:
@@ -107,7 +108,7 @@ def _divided(group: Value, whole: Sequence[Value], new: Mapping[Value, Value],
         return slices[v, first]
 
     parts: dict[Value, Value] = {}
-    for v in whole:
+    for v in whole[:whole.index(group.args[0]) + 1]:
         args = tuple(parts[a] if a in parts else part(a) for a in v.args
                      ) if v.op.kind != "contract" else (new[v.args[0]], part(v.args[1]))
         parts[v] = Value(v.op, args, v.attrs, (v.shape[0], width), v.dtype, v.layer)

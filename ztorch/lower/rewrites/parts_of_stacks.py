@@ -72,7 +72,7 @@ class _Parts:
 
     def _part(self, v: Value, reader: Value, k: int, count: int) -> Value:
         shape = _shape(v, count)
-        if self._is_known(v, reader):
+        if self._is_known(v, reader) and len(self.parts[v]) == count:
             return OPS.reshape(self.parts[v][k], shape)
         if _is_elementwise(v) and self.readers[v] == {reader}:
             return self._computed(v, k, count)
