@@ -14,8 +14,11 @@ from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
+from ztorch.graph.body import Body, slice_leaf
+from ztorch.graph.loop import repeat
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.host.settings import using
 from ztorch.ops.formulas import formula
 
 ROWS, COLUMNS = 6, 40
@@ -156,3 +159,22 @@ def test_ops_of_one_name_do_not() -> None:
                  lambda x, w: {"y": thrice(twice(x)), "z": twice(thrice(x)), "v": thrice(twice(twice(x)))}):
         j = job(make)
         agree(j, interpreted(j, NARROW))
+
+
+def test_a_schedule_does_not_depend_on_other_functions_of_a_program() -> None:
+    """Tiles in a loop whose iterations multiply by one matrix differ from those of a product by itself."""
+    x, w, xs = (leaf("input", name, shape, f32) for name, shape in (
+        ("x", (64, 64)), ("w", (64, 64)), ("xs", (5, 64, 64))))
+    once = Graph({"y": ops.matmul(x, w)})
+    rows = slice_leaf(xs, 0)
+    body = Body(5, False, (), (rows,), (), (), (ops.matmul(rows, w),))
+    often = Graph({"y": repeat(body, [], [xs], ahead=False)[1][0]})
+
+    def schedules(**functions: Graph) -> dict[str, Any]:
+        with using(cache=None):
+            plans = compile_functions(functions, TARGETS["avx512"], "both").plans
+        return {name: [s.schedule for s in plan.steps] for name, plan in plans.items()}
+
+    alone = {**schedules(once=once), **schedules(often=often)}
+    assert alone["once"] != alone["often"]
+    assert schedules(once=once, often=often) == schedules(often=often, once=once) == alone

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ztorch.abi import AGAIN
 from ztorch.dtypes import storage_dtype
+from ztorch.graph.body import SHARED, SLICE
 from ztorch.graph.hints import hints_of, layer_name
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
@@ -120,7 +121,8 @@ class RegionKernel:
         again |= self.written & {self.at[v] for v in self.reads}
         access = {p: "r" if p not in self.written else "rw" if p in again else "w" for p in names}
         fixed = {v: self._is_fixed(v) for v in self.buffers}
-        roles = tuple((names[p], access[p], v in self.reads) for v, p in self.at.items())
+        roles = tuple((names[p], access[p], v in self.reads, _role_in_loop(v))
+                      for v, p in self.at.items())
         shape = shape_of(region, self.buffers, fixed, (roles, self.chosen, self.hints))
         spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
         kernel, schedule = self.params.kernel(shape, lambda: self._lowered(access, spans))
@@ -189,3 +191,9 @@ class RegionKernel:
             return location
         return Location(location.space, location.offset + span.start * size, span.size * size)
 
+
+def _role_in_loop(v: Value) -> str:
+    """Whether a leaf changes from iteration to iteration: tiles and prefetches depend on it. Empty
+    for all other values."""
+    role: str = v.attrs.get("role", "")
+    return role if role in (SHARED, SLICE) else ""
