@@ -10,7 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.interchange.onnx.known import LIMIT
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import requantized, shifted
-from ztorch.interchange.onnx.nodes.indexing import scattered
+from ztorch.interchange.onnx.nodes.scattering import scattered
 from ztorch.interchange.onnx.padded_tensors import is_padded, masked, resized
 from ztorch.layers.padded_axes import Mask
 from ztorch.layers.windows import Window, framed
@@ -150,8 +150,9 @@ def _max_unpool(n: Node) -> Result:
     sizes = tuple((m - 1) * s - a - b + k for m, s, (a, b), k in zip(
         x.shape[2:], stride, pads, size, strict=True))
     shape = (*x.shape[:2], *sizes)
-    empty = OPS.zeros((math.prod(shape), 1), x.dtype)
-    y = OPS.reshape(scattered(n, empty, OPS.reshape(at, (-1,)), OPS.reshape(x, (-1, 1))), shape)
+    empty = OPS.zeros((1, math.prod(shape), 1), x.dtype)
+    at, x = (OPS.reshape(v, (1, -1, 1)) for v in (at, x))
+    y = OPS.reshape(scattered(n, empty, at, x), shape)
     if not n.has(2):
         return y
     missing = tuple(int(a) - b for a, b in zip(n.array(2), shape, strict=True))

@@ -1,4 +1,4 @@
-"""Gather, scatter and other ops that read or write elements at positions."""
+"""Gather and other ops that read elements at positions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.known import numbers_now
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.padded_tensors import is_padded, part_of
-from ztorch.ir.opcodes import identity
-
-MOST_COMPARISONS = 1 << 26  # of update and position pairs, in a scatter with a reduction
 
 
-def _from_front(indices: Value, size: int) -> Value:
+def from_front(indices: Value, size: int) -> Value:
     """Positions counted from the start; negative ones count from the end."""
     return OPS.where(OPS.less(indices, 0), indices + size, indices)
 
@@ -30,7 +25,7 @@ def _gather(n: Node) -> Result:
     size = x.shape[axis]
     if isinstance(indices, Value):
         n.context.need_range(indices, -size, size - 1)
-        return OPS.take(x, _from_front(indices, size), axis=axis)
+        return OPS.take(x, from_front(indices, size), axis=axis)
     index = n.array(1)
     if index.size == 1 and is_padded(n, x, {axis}):
         at, from_end = int(index.reshape(())), bool(n.varies_with_sizes(1, 1)[0])
@@ -52,14 +47,14 @@ def _gather_elements(n: Node) -> Result:
     x, indices = n.value(0), n.value(1)
     axis = range(x.rank)[n.attr("axis", 0)]
     inside = tuple(slice(0, m if k != axis else None) for k, m in enumerate(indices.shape))
-    return OPS.take_along_axis(x[inside], _from_front(indices, x.shape[axis]), axis)
+    return OPS.take_along_axis(x[inside], from_front(indices, x.shape[axis]), axis)
 
 
-def _flat_positions(indices: Value, sizes: Sequence[int]) -> Value:
+def flat_positions(indices: Value, sizes: Sequence[int]) -> Value:
     """Positions along several axes as one flat position each."""
     at = OPS.full(indices.shape[:-1], 0, indices.dtype)
     for k, size in enumerate(sizes):
-        at = at * size + _from_front(indices[..., k], size)
+        at = at * size + from_front(indices[..., k], size)
     return at
 
 
@@ -69,89 +64,13 @@ def _gather_nd(n: Node) -> Result:
     depth = indices.shape[-1]
     sizes, inner = x.shape[batch:batch + depth], x.shape[batch + depth:]
     rows, count = math.prod(x.shape[:batch]), math.prod(sizes)
-    at = OPS.reshape(_flat_positions(indices, sizes), (rows, -1))
+    at = OPS.reshape(flat_positions(indices, sizes), (rows, -1))
     at = OPS.reshape(at + OPS.iota(at.shape, 0, at.dtype) * count, (-1,))
     y = OPS.take(OPS.reshape(x, (rows * count, -1)), at, 0)
     return OPS.reshape(y, (*indices.shape[:-1], *inner))
 
 
-# -- writing ---------------------------------------------------------------------------------------
-
-
-def scattered(n: Node, x: Value, positions: Value | np.ndarray, updates: Value,
-              reduction: str = "none") -> Value:
-    """Rows of x, (count, row), with updates, (m, row), at positions, (m,).
-
-    Equal positions take the last update, or are reduced: `"add"`, `"mul"`, `"max"` or `"min"`.
-    """
-    if x.dtype is boolean and reduction != "none":
-        x, updates = OPS.cast(x, "int32"), OPS.cast(updates, "int32")
-        return OPS.not_equal(scattered(n, x, positions, updates, reduction), 0)
-    if reduction == "add":
-        at = constant(positions) if isinstance(positions, np.ndarray) else positions
-        return OPS.scatter_add(x, at, updates, 0)
-    count, m = x.shape[0], updates.shape[0]
-    if m == 0 or count == 0:
-        return x
-    if reduction == "none":
-        is_written, last = _last_updates(positions, count, m)
-        return OPS.where(OPS.reshape(is_written, (count, 1)), OPS.take(updates, last, 0), x)
-    names = {"mul": ("prod", "mul"), "max": ("max", "maximum"), "min": ("min", "minimum")}
-    if reduction not in names:
-        n.unsupported(f"reduction={reduction!r}")
-    if count * updates.size > MOST_COMPARISONS:
-        n.unsupported(f"reduction={reduction!r} of {m} updates into {count} positions")
-    along, pairwise = names[reduction]
-    at = constant(positions) if isinstance(positions, np.ndarray) else positions
-    hit = OPS.equal(OPS.reshape(at, (1, m, 1)), OPS.iota((count, 1, 1), 0, at.dtype))
-    first = OPS.reshape(x, (count, 1, -1))
-    neutral = OPS.ones_like(first) if reduction == "mul" else first
-    reduced = getattr(OPS, along)(OPS.where(hit, updates, neutral), axis=1)
-    return getattr(OPS, pairwise)(x, reduced)
-
-
-def _last_updates(positions: Value | np.ndarray, count: int, m: int) -> tuple[Value, Value]:
-    """For each of `count` rows: whether one of m updates is written there, and the last of them."""
-    if isinstance(positions, np.ndarray):
-        source = np.full(count, -1, np.int32)
-        source[positions] = np.arange(m)  # the last one stays
-        return constant(source >= 0), constant(np.maximum(source, 0))
-    order = OPS.argsort(positions)
-    ordered = OPS.take(positions, order, 0)
-    rows = OPS.iota((count,), 0, ordered.dtype)
-    rank = OPS.maximum(OPS.searchsorted(ordered, rows, "right") - 1, 0)
-    return OPS.equal(OPS.take(ordered, rank, 0), rows), OPS.take(order, rank, 0)
-
-
-def _known(positions: Value) -> Value | np.ndarray:
-    """Positions as numbers if they depend only on constants."""
-    array = numbers_now(positions)
-    return positions if array is None else array
-
-
-@node("ScatterND", but="positions that depend on the data must be in range")
-def _scatter_nd(n: Node) -> Result:
-    x, indices, updates = n.value(0), n.value(1), n.value(2)
-    depth = indices.shape[-1]
-    sizes, inner = x.shape[:depth], math.prod(x.shape[depth:])
-    at = _known(OPS.reshape(_flat_positions(indices, sizes), (-1,)))
-    y = scattered(n, OPS.reshape(x, (math.prod(sizes), inner)), at,
-                  OPS.reshape(updates, (-1, inner)), n.attr("reduction", "none"))
-    return OPS.reshape(y, x.shape)
-
-
-@node("ScatterElements", "Scatter", but="positions that depend on the data must be in range")
-def _scatter_elements(n: Node) -> Result:
-    x, indices, updates = n.value(0), n.value(1), n.value(2)
-    axis = range(x.rank)[n.attr("axis", 0)]
-    at = OPS.full(indices.shape, 0, indices.dtype)
-    for k, size in enumerate(x.shape):
-        along = (_from_front(indices, size) if k == axis else
-                 OPS.iota(indices.shape, k, indices.dtype))
-        at = at * size + along
-    y = scattered(n, OPS.reshape(x, (x.size, 1)), _known(OPS.reshape(at, (-1,))),
-                  OPS.reshape(updates, (-1, 1)), n.attr("reduction", "none"))
-    return OPS.reshape(y, x.shape)
+# -- parts ---------------------------------------------------------------------------------------
 
 
 @node("TensorScatter", moves=True)
@@ -178,30 +97,6 @@ def _reverse_sequence(n: Node) -> Result:
     lengths = OPS.reshape(lengths, tuple(-1 if k == rows else 1 for k in range(x.rank)))
     reversed_positions = OPS.where(OPS.less(at, lengths), lengths - 1 - at, at)
     return OPS.take_along_axis(x, reversed_positions, time)
-
-
-@node("EmbeddingBag", domain="ztorch")
-def _bags(n: Node) -> Result:
-    """The sum, mean or maximum of the rows of a table from each offset to the next one, for
-    programs of torch.export."""
-    table, at, mode = n.value(0), n.value(1), n.attr("mode")
-    starts = OPS.cast(n.value(2), "int32")[:n.shape(2)[0] - n.attr("ends", 0)]
-    rows, count, bags = OPS.take(table, at, 0), at.shape[0], starts.shape[0]
-    rows = rows * OPS.expand_dims(n.value(3), 1) if n.has(3) else rows
-    bag = OPS.searchsorted(starts, OPS.iota((count,), 0, "int32"), "right") - 1
-    real = OPS.not_equal(at, n.attr("padding")) if n.attr("padding", -1) >= 0 else (
-        OPS.ones((count,), "bool"))
-    real = OPS.expand_dims(real, 1)
-    counts = scattered(n, OPS.zeros((bags, 1), table.dtype), _known(bag),
-                       OPS.cast(real, table.dtype), "add")
-    if mode == "max":
-        lowest = identity("max", table.dtype)
-        largest = scattered(n, OPS.full((bags, table.shape[1]), lowest, table.dtype), _known(bag),
-                            OPS.where(real, rows, lowest), "max")
-        return OPS.where(counts > 0.0, largest, 0.0)
-    total = scattered(n, OPS.zeros((bags, table.shape[1]), table.dtype), _known(bag),
-                      OPS.where(real, rows, 0.0), "add")
-    return total if mode == "sum" else total / OPS.maximum(counts, 1.0)
 
 
 # -- positions that must be constant ---------------------------------------------------------------

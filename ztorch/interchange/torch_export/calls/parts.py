@@ -134,9 +134,9 @@ def positions(c: OperatorCall, indices: Sequence[CallTensor]) -> tuple[str, str]
     that the indices broadcast to."""
     zero = c.constant(np.int64(0))
     names = [c.cast(index, i64) for index in indices]
-    zeros = c.node("Mul", names[0], zero)
+    zeros = c.node("Expand", zero, c.node("Shape", names[0]))
     for name in names[1:]:
-        zeros = c.node("Add", zeros, c.node("Mul", name, zero))
+        zeros = c.node("Add", zeros, c.node("Expand", zero, c.node("Shape", name)))
     last = c.ints(-1)
     parts = [c.node("Unsqueeze", c.node("Add", name, zeros), last) for name in names]
     return c.node("Concat", *parts, axis=-1), zeros
