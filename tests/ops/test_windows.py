@@ -15,7 +15,7 @@ from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph, Value, topological
 from ztorch.lower.region import is_view
 
 random = np.random.default_rng(4)
@@ -118,11 +118,12 @@ TRANSPOSED = {"plain": ({}, 0), "stride": ({"stride": (2, 3)}, (0, 1)),
               "dilation": ({"dilation": (1, 2)}, 0), "wide stride": ({"stride": 5}, (2, 3))}
 
 
+@pytest.mark.parametrize("filters", [5, 9])  # few ones are added up, more are convolutions
 @pytest.mark.parametrize("name", TRANSPOSED)
-def test_transposed_convolutions_are_pytorchs(name: str) -> None:
+def test_transposed_convolutions_are_pytorchs(name: str, filters: int) -> None:
     how, more = TRANSPOSED[name]
     tried = Tried(lambda x, k: ops.conv_transpose(x, k, **how), random.normal(size=(2, 4, 3, 2)),
-                  random.normal(size=(3, 2, 5, 2)))
+                  random.normal(size=(3, 2, filters, 2)))
     tried.is_torchs(lambda f, x, k: last(f.conv_transpose2d(
         first(x), kernel_first(k), stride=how.get("stride", 1),
         dilation=how.get("dilation", 1), output_padding=more)))
@@ -171,6 +172,13 @@ def test_every_window_at_every_distance(size: int, stride: int, dilation: int) -
         np.testing.assert_array_equal(seen, want)
         np.testing.assert_allclose(gradient, direct, atol=1e-12)
         np.testing.assert_allclose((seen * feeds[g]).sum(), feeds[x] @ direct, atol=1e-12)
+
+
+@pytest.mark.parametrize("hop", [4, 5])
+def test_few_windows_add_to_an_element(hop: int) -> None:
+    frames = leaf("input", "frames", (9, 16), "float32")
+    y = ops.overlap_add(frames, (0,), (60,), hop)
+    assert max(v.size for v in topological([y])) <= 4 * 64
 
 
 def test_windows_move_nothing() -> None:

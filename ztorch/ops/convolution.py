@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from ztorch.graph.batching import Examples, per_example, pointwise
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
+from ztorch.ops.phases import transposed
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
 # Windows as rows of a matrix, which the product and its gradient both read. Unless they can be read
@@ -22,60 +22,9 @@ ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
               movement=True, written=True, batch=pointwise)
 
 
-# The gradient of a convolution with respect to its input, which is a convolution too: one for
-# stride 1, otherwise one for each offset of an input between two windows.
 def _convolved_grad(o: Any, g: Value, y: Value, result: Value, x: Value, kernel: Value, low: Shape,
                     stride: Shape, dilation: Shape, groups: int) -> tuple:
-    size, (into, filters) = kernel.shape[:-2], kernel.shape[-2:]
-    last, lengths = len(size), x.shape[1:-1]
-    flipped = o.flip(kernel, tuple(range(last)))
-    flipped = o.reshape(flipped, (*size, into, groups, filters // groups))
-    flipped = o.reshape(o.transpose(flipped, (*range(last), last + 2, last + 1, last)),
-                        (*size, filters // groups, groups * into))
-    if set(stride) == {1}:
-        before = tuple(k - 1 - a for k, a in zip(spans(size, dilation), low, strict=True))
-        return g, _shifted_conv(g, flipped, before, lengths, dilation, groups), None
-    counts = tuple(-(-n // s) for n, s in zip(lengths, stride, strict=True))
-    parts = []
-    for phase in itertools.product(*map(range, stride)):
-        first = tuple((p + a) % s for p, a, s in zip(phase, low, stride, strict=True))
-        places = tuple(len(range(f, k, s)) for f, k, s in zip(first, size, stride, strict=True))
-        if not all(places):
-            parts.append(o.zeros((x.shape[0], *counts, x.shape[-1]), x.dtype))
-            continue
-        skipped = tuple((k - 1 - f) % s for k, f, s in zip(size, first, stride, strict=True))
-        part = o.slice(flipped, (*skipped, 0, 0), (*stride, 1, 1), (*places, *flipped.shape[last:]))
-        before = tuple(t - 1 - (p + a) // s for t, p, a, s in zip(
-            places, phase, low, stride, strict=True))
-        parts.append(_shifted_conv(g, part, before, counts, dilation, groups))
-    return g, _interleaved(parts, stride, x.shape), None
-
-
-def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilation: Shape,
-                  groups: int) -> Value:
-    """The first `counts` outputs of a convolution, with padding before the first element that may
-    be negative, and as much after the last one as needed."""
-    size = spans(kernel.shape[:-2], dilation)
-    after = tuple(n + k - 1 - a - m for n, k, a, m in zip(
-        counts, size, before, g.shape[1:-1], strict=True))
-    start = tuple(max(0, -a) for a in before)
-    lengths = tuple(m - f - max(0, -b) for m, f, b in zip(g.shape[1:-1], start, after, strict=True))
-    g = OPS.slice(g, (0, *start, 0), (1,) * g.rank, (g.shape[0], *lengths, g.shape[-1]))
-    padding = tuple((max(0, a), max(0, b)) for a, b in zip(before, after, strict=True))
-    return conv(g, kernel, 1, padding, dilation, groups)
-
-
-def _interleaved(parts: list[Value], stride: Shape, shape: Shape) -> Value:
-    """A tensor that interleaves parts, with a stride, along the axes between batch and channels.
-    Parts are ordered by their first position."""
-    batch, *counts, channels = parts[0].shape
-    pairs = [m for n in counts for m in (n, 1)]
-    parts = [OPS.reshape(v, (batch, *pairs, channels)) for v in parts]
-    for k, s in reversed([*enumerate(stride)]):
-        parts = [OPS.concat(*parts[i:i + s], axis=2 + 2 * k) for i in range(0, len(parts), s)]
-    sizes = (n * s for n, s in zip(counts, stride, strict=True))
-    interleaved = OPS.reshape(parts[0], (batch, *sizes, channels))
-    return OPS.slice(interleaved, (0,) * len(shape), (1,) * len(shape), shape)
+    return g, transposed(g, kernel, low, x.shape[1:-1], stride, dilation, groups), None
 
 
 def _convolved_batch(one: Value, many: Examples, **attrs: Any) -> Value:

@@ -1,4 +1,4 @@
-"""Sliding windows over a tensor, and their inverse, which adds windows up.
+"""Sliding windows over a tensor.
 
 Taking windows only chooses which element to read, so it is free until something copies them. The
 gradient adds up the contributions of overlapping windows.
@@ -106,7 +106,7 @@ def _pick_numpy(x: Any, axes: Shape, counts: Shape, stride: Shape, dilation: Sha
 def _pick_grad(o: Any, g: Value, y: Value, x: Value, axes: Shape, counts: Shape, stride: Shape,
                dilation: Shape) -> tuple:
     lengths = tuple(x.shape[len(axes) + a] for a in axes)
-    return (_PLACE(g, axes=axes, lengths=lengths, stride=stride, dilation=dilation),)
+    return (PLACE(g, axes=axes, lengths=lengths, stride=stride, dilation=dilation),)
 
 
 def _place_infer(x: Value, axes: Shape, lengths: Shape, stride: Shape,
@@ -164,7 +164,7 @@ def _place_batch(one: Value, many: Examples, axes: Shape, **attrs: Any) -> Value
 # Each is the other's gradient.
 _PICK = Op("pick", "map", _pick_infer, _pick_numpy, _pick_grad, _pick_body, movement=True,
            batch=_pick_batch)
-_PLACE = Op("place", "map", _place_infer, _place_numpy, _place_grad, _place_body, cost=4,
+PLACE = Op("place", "map", _place_infer, _place_numpy, _place_grad, _place_body, cost=4,
             batch=_place_batch)
 
 
@@ -241,53 +241,3 @@ def _side_by_side(x: Value, axes: Shape, size: Shape, stride: Shape, counts: Sha
     x = OPS.reshape(x, tuple(split))
     x = OPS.slice(x, (0,) * x.rank, (1,) * x.rank, tuple(window_shape))
     return OPS.transpose(x, (*plain, *(place[a] for a in axes)))
-
-
-def _fold_numpy(x: Any, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Sizes = 1) -> Any:
-    rank = x.ndim - len(axes)
-    strides, gaps = ((n,) * len(axes) if isinstance(n, int) else n for n in (stride, dilation))
-    shape = list(x.shape[:rank])
-    for axis, n in zip(axes, lengths, strict=True):
-        shape[axis] = n
-    out = np.zeros(shape, x.dtype)
-    for at in np.ndindex(x.shape):
-        to = list(at[:rank])
-        for axis, k, s, d in zip(axes, at[rank:], strides, gaps, strict=True):
-            to[axis] = to[axis] * s + k * d
-        out[tuple(to)] += x[at]
-    return out
-
-
-@op(Sample(((2, 5, 3),), {"axes": (1,), "lengths": (8,)}),
-    Sample(((3, 2, 2, 3, 2),), {"axes": (0, 1), "lengths": (7, 5), "stride": (2, 1),
-                                "dilation": (1, 2)}), numpy=_fold_numpy)
-def overlap_add(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1,
-                dilation: Sizes = 1) -> Value:
-    """Adds up windows, in the form of `windows`, at the positions that they come from.
-
-    Args:
-        x: Tensor of numbers: windows, their elements as last axes.
-        axes: Axes along which windows move.
-        lengths: Sizes of these axes in the result.
-        stride: Step of the window: an integer, or one for each axis. Default: `1`.
-        dilation: Distance between the elements that a window reads: an integer, or one for each
-            axis. Default: `1`.
-
-    Returns:
-        A tensor without the axes of window elements, of the dtype of `x`.
-
-    Examples:
-        >>> from ztorch.graph.evaluate import evaluate
-        >>> from ztorch.graph.op import constant
-        >>> evaluate([overlap_add(constant(np.ones((3, 3))), (0,), (5,))], {})[0].tolist()
-        [1.0, 2.0, 3.0, 2.0, 1.0]
-    """
-    stride, dilation = (for_each(label, sizes, len(axes))
-                        for label, sizes in (("stride", stride), ("dilation", dilation)))
-    span = spans(x.shape[-len(axes):], dilation)
-    for axis, n, k, s in zip(axes, lengths, span, stride, strict=True):
-        if (x.shape[axis] - 1) * s + k > n:
-            raise shape_error(f"{n} elements along axis {axis} are too few to fold", x.shape,
-                              fix=f"they must be {(x.shape[axis] - 1) * s + k} at least")
-    placed = _PLACE(x, axes=axes, lengths=lengths, stride=stride, dilation=dilation)
-    return OPS.sum(placed, axis=tuple(range(len(axes))))
