@@ -38,6 +38,7 @@ from ztorch.lower.rewrites.parts_of_stacks import with_work_on_parts
 from ztorch.lower.rewrites.products import ProductRewrites
 from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT
 from ztorch.lower.rewrites.row_blocks import in_blocks
+from ztorch.lower.rewrites.shared_heads import with_shared_heads
 from ztorch.lower.rewrites.split_reductions import split_reduction
 from ztorch.lower.rewrites.stacks_abreast import with_stacks_abreast
 from ztorch.lower.rewrites.strip_mining import strip_mined
@@ -58,6 +59,8 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     if limits.grid is not None:
         graph = with_attention_gradients(with_sums_over_values(graph), limits)
         graph = with_short_results(with_attention(graph, limits))
+    else:
+        graph = with_shared_heads(graph)
     graph = in_blocks(graph, limits)
     graph = loops_over_k(with_fewest_transposes(strip_mined(graph, limits)), limits)
     graph = without_borders(graph, limits)

@@ -44,6 +44,7 @@ from ztorch.lower.tuning import (
     NARROW_ROWS,
     PRODUCT_DEPTH,
     SPLIT_DEPTH,
+    SUMMED_ROWS,
     WINDOW_ROWS,
     WINDOW_UNITS,
 )
@@ -78,6 +79,8 @@ class ProductRewrites:
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         if limits.grid is not None:
             return self._on_grid(v, limits.grid)
+        if not fixed and (sums := _sums_along_rows(v, limits)) is not None:
+            return sums
         if limits.lanes(v.dtype) == 1:
             return _product_of(v, COPY(a) if access_pattern(a) is None else a,
                                COPY(b) if offsets_of(b) is None else b)
@@ -223,6 +226,20 @@ def _cut_up(v: Value, parts: int) -> Value:
 def _summed(parts: Value, v: Value) -> Value:
     """The sum of such products, in the dtype of v."""
     return OPS.cast(OPS.sum(parts, axis=-3), v.dtype)
+
+
+def _sums_along_rows(v: Value, limits: Limits) -> Value | None:
+    """A product of few rows with a transposed matrix as sums along the rows of that matrix, which
+    are read where they are. None if copying the matrix takes less time."""
+    a, b = v.args
+    near = b.nbytes <= limits.processor.l2_bytes
+    if a.shape[-2] > (1 if near else SUMMED_ROWS) or is_readable(b):
+        return None
+    rows = OPS.transpose(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
+    if not is_readable(rows):
+        return None
+    pairs = OPS.mul(OPS.expand_dims(widened(a), -2), OPS.expand_dims(widened(rows), -3))
+    return OPS.cast(OPS.sum(pairs, axis=-1), v.dtype)
 
 
 def _left(v: Value, limits: Limits) -> Value:

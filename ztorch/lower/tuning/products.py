@@ -235,6 +235,16 @@ NARROW_ROWS = row(
     "NARROW_ROWS", 2, "rows",
     "the most rows for which a product is limited by reading its weights, and reads them in 16 "
     "bits if mixed precision allows it", CHOSEN)
+SHARED_HEAD_ROWS = row(
+    "SHARED_HEAD_ROWS", 16, "rows",
+    "the most queries of all heads that share a head of keys for which they are one product",
+    CHOSEN)
+SUMMED_ROWS = row(
+    "SUMMED_ROWS", 4, "rows",
+    "the most rows for which a product with a transposed matrix larger than the L2 cache is a sum "
+    "along the rows of that matrix, without a copy",
+    "Zen 4, AVX-512, 2 to 4 rows with 64 matrices of 512 x 64: 1590, 1510, 715 us become 320, 560, "
+    "615; 8 matrices of 127 x 33, in L1, are slower")
 WINDOW_ROWS = row(
     "WINDOW_ROWS", 6, "rows",
     "the fewest rows of a tile for which windows of an image are read in place, without a copy",
