@@ -14,11 +14,9 @@ from tests.cases.available import COMPUTING
 from tests.cases.device_programs import all_agree
 from tests.cases.gallery import leaves_of
 from tests.parity import GROUPS, HERE, NARROW, C, Job, Module, agree, interpreted
-from ztorch.dtypes import f32
 from ztorch.errors import KernelError
 from ztorch.graph.thread_kernel import kernel_of
 from ztorch.graph.value import Graph
-from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
 from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
@@ -286,15 +284,3 @@ def test_what_rows_cannot() -> None:
 
     with pytest.raises(KernelError, match="a row whose loops depend on data takes one element, no slice"):
         slices(X, STARTS)
-
-
-@pytest.mark.parametrize(("off", "step"), [(0, 16), (1, 1)])
-def test_an_element_that_the_next_iteration_reads_is_written_before(off: int, step: int) -> None:
-    """Access offsets count, not only indices: y[i + 1] = y[i] + 1 runs in order."""
-    b = Builder("shift", exact=False)
-    b.memory("n", b.index, 1)
-    b.memory("y", f32, 64, access="rw")
-    with b.loop(0, b.load("n", 0)) as i:
-        b.store("y", i, b.add(b.load("y", i), 1.0), off=off)
-    kernel = vectorize_loops(b.kernel(), Limits(512, 32, True, mask_registers=True))
-    assert [i.args[2].number for i in kernel.body if i.opcode == "loop"] == [step]

@@ -30,14 +30,25 @@ def ranges(kernel: Kernel, worker: int | None = None, workers: int = 1) -> dict[
     """
     by_id: dict[int, Range] = {}
     for i in kernel.body:
-        if i.dest.dtype.is_int and not any(a.dtype.is_float for a in i.args):
-            if worker is not None and i.opcode in ("worker", "workers"):
-                number = worker if i.opcode == "worker" else workers
-                by_id[i.dest.id] = number, number
-                continue
-            args = [range_of(a, by_id) for a in i.args]
-            by_id[i.dest.id] = _within(i.dest.dtype, _range(i, kernel, args))
+        if worker is not None and i.opcode in ("worker", "workers"):
+            number = worker if i.opcode == "worker" else workers
+            by_id[i.dest.id] = number, number
+        elif (result := range_of_result(i, kernel, by_id)) is not None:
+            by_id[i.dest.id] = result
     return by_id
+
+
+def range_of_result(i: Instr, kernel: Kernel, known: Mapping[int, Range]) -> Range | None:
+    """The range of the result of an instruction; None if it is no integer made of integers.
+
+    Args:
+        i: An instruction of the kernel.
+        kernel: The kernel.
+        known: The ranges of values and counters, by their ids.
+    """
+    if not i.dest.dtype.is_int or any(a.dtype.is_float for a in i.args):
+        return None
+    return _within(i.dest.dtype, _range(i, kernel, [range_of(a, known) for a in i.args]))
 
 
 def range_of(a: Operand, known: Mapping[int, Range]) -> Range:

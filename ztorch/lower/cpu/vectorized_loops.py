@@ -18,7 +18,7 @@ from ztorch.ir.kernel import Instr, Kernel, Operand, constant
 from ztorch.ir.limits import Limits
 from ztorch.ir.nested import Nested, nested
 from ztorch.ir.opcodes import PURE, identity
-from ztorch.ir.ranges import Range, range_of, ranges
+from ztorch.ir.ranges import Range, range_of, range_of_result, ranges
 from ztorch.ir.rewrite import next_id
 from ztorch.lower.tuning import LANES_OF_GATHERS
 
@@ -204,6 +204,7 @@ class _VectorizedLoop:
         parts = {v: b.var(i.dest.dtype, lanes, self._neutral(i, lanes))
                  for v, i in self.updates.items()}
         start, stop, _ = self.loop.args
+        self.known = self._ranges_in_lanes(lanes)
         if self.gathers:  # the remainder has no branch, which a processor could not predict
             rest = b.max(b.sub(stop, b.and_(b.sub(stop, start), lanes - 1)), start)
             with b.loop(start, rest, lanes) as counter:
@@ -217,17 +218,29 @@ class _VectorizedLoop:
             variable = next(x for x in self.kernel.variables if x.id == v)
             b.set(variable, b.emit(opcode, b.get(variable), b.fold(opcode, b.get(parts[v]))))
 
+    def _ranges_in_lanes(self, lanes: int) -> Mapping[int, Range]:
+        """The ranges of values, also in lanes beyond the end of the loop, which may be before its
+        start."""
+        (low, most), (_, end) = (range_of(a, self.known) for a in self.loop.args[:2])
+        known = {**self.known, self.loop.dest.id: (low, max(most, end) + lanes - 1)}
+        for i in self.body:
+            if (result := range_of_result(i, self.kernel, known)) is not None:
+                known[i.dest.id] = result
+        return known
+
     def _masked(self, b: Builder, counter: Operand, left: Operand, lanes: int,
                 parts: Mapping[int, Operand]) -> None:
         mask = b.lt(b.iota(lanes, i32), b.cast(left, dtype=i32))
-        self._iteration(b, counter, mask, lanes, parts)
+        self._iteration(b, counter, mask, lanes, parts, b.gt(left, 0) if self.gathers else None)
 
     def _neutral(self, i: Instr, lanes: int) -> Operand:
         d, opcode = i.dest.dtype, COMBINED[i.opcode]
         return constant(-0.0 if opcode == "add" and d.is_float else identity(opcode, d), d, lanes)
 
     def _iteration(self, b: Builder, counter: Operand, mask: Operand | None, lanes: int,
-                   parts: Mapping[int, Operand]) -> None:
+                   parts: Mapping[int, Operand], some: Operand | None = None) -> None:
+        """A vector of iterations: those of `mask`, or all of them. `some`: whether there is one; if
+        not, what is the same in all of them must not be read, either."""
         new: dict[int, Operand] = {self.loop.dest.id: counter}  # of `along`: the first lane's value
         old: dict[int, int] = {}  # variables, by the values read from them
         stored: dict[str, Operand] = {}
@@ -260,8 +273,8 @@ class _VectorizedLoop:
                 new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, lanes, tuple(map(vector, i.args)),
                                        **i.attrs)
             else:
-                new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, 1, tuple(map(first, i.args)),
-                                       **i.attrs)
+                args = [*map(first, i.args), *([some] if some and i.opcode == "load" else [])]
+                new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, 1, tuple(args), **i.attrs)
 
     def _loaded(self, b: Builder, i: Instr, at: Operand, mask: Operand | None, lanes: int,
                 stored: Mapping[str, Operand]) -> Operand:
