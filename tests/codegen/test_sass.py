@@ -19,7 +19,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.compile.kernels import Kernels, in_words
 from ztorch.compile.pipeline import compile_functions, declare_states, plan_functions
 from ztorch.compile.watch import Watch
-from ztorch.dtypes import f32, u32
+from ztorch.dtypes import DType, bf16, f32, u32
 from ztorch.errors import Unsupported
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
@@ -196,4 +196,14 @@ def test_a_gradient_of_few_channels_spills_nothing() -> None:
     target, graphs = TARGETS["cuda:sm_90a"], {"y": Graph({"y": y})}
     [product, _] = plan_functions(graphs, target, declare_states(graphs, target), Watch())["y"].steps
     assert product.kernel.name.endswith("64x128")
+    assert assembled_resources({0: product.kernel}, target)[0].spilled == 0
+
+
+@pytest.mark.parametrize("dtype", [bf16, f32], ids=str)
+def test_rows_that_fill_no_tile_spill_nothing(dtype: DType) -> None:
+    """Threads test each of their rows once, not before each of 32 stores."""
+    x, w = leaf("input", "x", (26912, 128), dtype), leaf("input", "w", (64, 128), dtype)
+    target, graphs = TARGETS["cuda:sm_75"], {"y": Graph({"y": ops.matmul(x, ops.transpose(w))})}
+    [product] = plan_functions(graphs, target, declare_states(graphs, target), Watch())["y"].steps
+    assert product.kernel.name.endswith("128x64")
     assert assembled_resources({0: product.kernel}, target)[0].spilled == 0

@@ -155,12 +155,13 @@ class ThreadNest(Strips):
             return
         with where(b, is_first):
             row, column = b.add(first, row), b.add(left, column)
-            for j in range(tile.thread_columns):
-                right = self._column(j)
-                with where(b, self.inside_columns(b.add(column, right))):
-                    for i in range(tile.thread_rows):
-                        x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
-                        self.element_epilogue(at, batch, row, column, x, (i, right))
+            for i in range(tile.thread_rows):  # one condition for all columns of a row
+                with where(b, self.inside_rows(b.add(row, i))):
+                    for j in range(tile.thread_columns):
+                        right = self._column(j)
+                        with where(b, self.inside_columns(b.add(column, right))):
+                            x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
+                            self.element_epilogue(at, batch, row, column, x, (i, right))
 
     def _of_thread(self, member: Operand) -> tuple[Operand, Operand]:
         """A thread's small tile: its numbers down and across. A subgroup of 32 has 4 x 8 of them.

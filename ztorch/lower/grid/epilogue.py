@@ -106,7 +106,8 @@ class TileOfProduct:
                 align = n * dtype.bytes if n > 1 else 0
                 x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
                 row = self.row_at(first, bands.row(b, line, band))
-                self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
+                with where(b, self.inside_rows(row)):
+                    self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
             self.meet()  # before the next band, or another tile's
 
     def _places(self, t: Operand, lines: int, columns: int, n: int, left: Operand,
@@ -134,6 +135,10 @@ class TileOfProduct:
         """Whether all rows of all tiles are inside the product."""
         return self.m % self.block.rows == 0
 
+    def inside_rows(self, row: Operand) -> Operand | None:
+        """Whether a row of the tile is inside the product; None means all are."""
+        return None if self.rows_whole else self.b.lt(row, self.m)
+
     def row_at(self, first: Operand, line: Operand) -> Operand:
         """The row of the product at a line of the tile whose first row is `first`."""
         return self.b.add(first, line)
@@ -156,16 +161,14 @@ class TileOfProduct:
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand, ahead: tuple[int, int] = (0, 0)) -> None:
-        """The epilogue of one element, or of a vector of neighbors along a row, `ahead` of a row
-        and a column. Elements ahead of the same place share a register for their addresses."""
+        """The epilogue of one element inside the product, or of a vector of neighbors along a row,
+        `ahead` of a row and a column. Elements ahead of the same place share a register for their addresses."""
         b = self.b
-        inside = None if self.rows_whole else b.lt(b.add(row, ahead[0]), self.m)
         m, n = Var("m", self.m), Var("n", self.n)
-        with where(b, inside):
-            e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat,
-                        ahead=dict(zip((m, n), ahead, strict=True)))
-            if x.lanes > 1:
-                e = e.within(lane=n, lanes=x.lanes, aligned=True)
-            e.here[self.product] = x
-            flat = flatten((*batch, Index.of(m), Index.of(n)), self.product.shape)
-            evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)
+        e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat,
+                    ahead=dict(zip((m, n), ahead, strict=True)))
+        if x.lanes > 1:
+            e = e.within(lane=n, lanes=x.lanes, aligned=True)
+        e.here[self.product] = x
+        flat = flatten((*batch, Index.of(m), Index.of(n)), self.product.shape)
+        evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)
