@@ -160,6 +160,24 @@ def test_dependent_loads_cost_their_latency() -> None:
 
 
 @together()
+@pytest.mark.parametrize(("ahead", "loads"), [(2, 7), (0, 9), (8, 1)])
+def test_a_guard_of_the_last_trips_is_counted(ahead: int, loads: int) -> None:
+    """Of nine trips, those at the end load nothing."""
+    def body(b: Builder, g: Operand, t: Operand) -> None:
+        with b.loop(0, 9) as k:
+            later = b.add(k, ahead)
+            with b.if_(b.lt(later, 9)):
+                b.store("y", place(b, k, t), b.load("x", place(b, later, t)))
+            b.store("y", place(b, k, t), b.const(0, f32), off=1 << 16)
+
+    p = predict_kernel(kernel(body), (4, 1, 1), H200)
+    subgroups = THREADS // 32
+    assert of(p, "load", "x").requests == pytest.approx(loads * subgroups)
+    assert [a.requests for a in p.accesses if a.opcode == "store"] == pytest.approx(
+        [loads * subgroups, 9 * subgroups])
+
+
+@together()
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 def test_copies_ahead_hide_latency(stages: int) -> None:
     """A ring of copies that are waited for before they are read: a trip takes the latency once where

@@ -1,7 +1,7 @@
 """Counts the work of one workgroup in the kernel, in the opcodes of its target.
 
 Its integers are computed for all threads, so the addresses of accesses are exact. Two trips of each
-loop are evaluated; the others are assumed to be like the second.
+loop are evaluated; the others are assumed to be like the second, except where a guard ends.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ztorch.ir.kernel import ASYNC_PRODUCTS, WARPGROUP, Grid, Instr, Kernel, bra
 from ztorch.ir.opcodes import OPCODES
 from ztorch.performance.footprint import Footprint, footprint_of_loop, footprint_of_sequence
 from ztorch.performance.fused_instructions import fused_results
+from ztorch.performance.guards import guard_shares
 from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
 from ztorch.performance.work import ACCESSES, LOOP_SLOTS, Work
@@ -50,6 +51,7 @@ class _Walk:
         self.values = ThreadValues(kernel, grid, middle)
         self.threads = math.prod(kernel.workgroup)
         self.ends = dict(matching(kernel.body))
+        self.guards: dict[int, float] = {}  # by place: the share of trips in which they hold
         self.work = Work(fused=fused_results(kernel))
         self.memory = MemoryWork(kernel, self.values, subgroup, self.work)
 
@@ -89,6 +91,9 @@ class _Walk:
             live = counts > trip
             if not times or not live.any():
                 break
+            if trip:
+                self.guards |= guard_shares(self.kernel, self.values, self.ends, at, start, step,
+                                            int(trips))
             self.values.values[i.dest.id] = (start + trip * step)[:, None].astype(
                 i.dest.dtype.numpy)
             self.work.loop_slots[at] = Counter()
@@ -96,6 +101,7 @@ class _Walk:
             self._issue("int", LOOP_SLOTS, live, weight * times)
             inside = self.block(at + 1, self.ends[at], live, weight * times, at)
             footprints = (*footprints, inside)
+        self.guards = {k: n for k, n in self.guards.items() if not at < k < self.ends[at]}
         if len(footprints) == 2:
             return footprint_of_loop(*footprints, following)
         return footprint_of_sequence(footprints)
@@ -108,7 +114,7 @@ class _Walk:
         holds = (active if condition is None
                  else active & np.broadcast_to(condition[:, 0], active.shape))
         fails = active & ~holds if condition is not None else active
-        share = 0.5 if condition is None and middle < end else 1.0
+        share = 0.5 if condition is None and middle < end else self.guards.get(at, 1.0)
         self._issue("other", 1, active, weight)
         before = self.work.taken.get(at, (False, False))
         self.work.taken[at] = (before[0] or bool(holds.any()), before[1] or bool(fails.any()))

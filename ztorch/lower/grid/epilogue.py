@@ -162,7 +162,8 @@ class TileOfProduct:
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand, ahead: tuple[int, int] = (0, 0)) -> None:
         """The epilogue of one element inside the product, or of a vector of neighbors along a row,
-        `ahead` of a row and a column. Elements ahead of the same place share a register for their addresses."""
+        `ahead` of a row and a column. Elements ahead of the same place share a register for their
+        addresses."""
         b = self.b
         m, n = Var("m", self.m), Var("n", self.n)
         e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat,

@@ -47,6 +47,7 @@ class MmaTile(Block):
     subgroup: int  # threads of a subgroup
     bands: int = 1  # in which the finished tile passes through shared memory
     stages: int = 1  # strips in shared memory at once; 1: the next strips wait in registers
+    padding: int = MMA_PADDING // 2  # elements between rows of the finished tile
 
     @property
     def threads(self) -> int:
@@ -88,7 +89,7 @@ class MmaTile(Block):
     @property
     def pitch(self) -> int:
         """Elements between rows of the finished tile in shared memory."""
-        return self.columns + MMA_PADDING // 2
+        return self.columns + self.padding
 
     @property
     def swizzled(self) -> bool:
@@ -129,6 +130,14 @@ class MmaTile(Block):
         fitting = (tile for n, m in itertools.product(range(most, 1, -1), bands)
                    if (tile := replace(self, stages=n, bands=m)).shared <= room)
         return next(fitting, self)
+
+    def padded(self, grid: GridLimits) -> MmaTile:
+        """The tile with the padding with which stores of pairs have no bank conflicts, if as many
+        workgroups share a compute unit as without it."""
+        wide = replace(self, padding=MMA_PADDING)
+        costs = any(self.shared <= room < wide.shared
+                   for room in (grid.declared_shared_bytes, *grid.shared_rooms(self.threads)))
+        return self if costs else wide
 
     def banded(self, shared_bytes: int) -> MmaTile:
         """The tile with the fewest bands that fit in shared memory."""
@@ -234,7 +243,8 @@ class MatrixNest(Strips):
             for i in range(share):
                 for j, v in enumerate(sums[band * share + i]):
                     b.mma_store(array, start, b.get(v), tile.pitch,
-                                off=i * shape.m * tile.pitch + j * shape.n)
+                                off=i * shape.m * tile.pitch + j * shape.n,
+                                align=2 * shape.into.bytes)
 
         self.run_along_k(at, batch, first, left, t, multiply)
         bands = Bands(tile.rows, tile.columns, tile.fragments_down * shape.m, tile.bands,
