@@ -39,11 +39,13 @@ class Named:
     such_as: ClassVar[str] = ""  # name of a member, for messages
     names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
     registered_as: ClassVar[str] = ""  # Keras' registered name of a user's class
+    config_name: ClassVar[str] = ""  # the name of the class in configs
     kept_as: ClassVar[Mapping[str, str]] = {}  # attributes of arguments, where names differ
 
     def __init_subclass__(cls, family: str = "", such_as: str = "", names: tuple[str, ...] = (),
                           abstract: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)
+        cls.config_name = cls.__name__
         if "__init__" in vars(cls):
             cls.__init__ = with_flags_checked(  # type: ignore[method-assign]
                 cls.__init__, _refuse_unknown)
@@ -52,8 +54,22 @@ class Named:
             Named.families.append(cls)
         elif not abstract and not cls.__name__.startswith("_"):
             cls.names = names
-            for name in (*names, cls.__name__):
+            cls._register()
+            for name in names:
                 cls.known[name] = cls
+
+    @classmethod
+    def _register(cls) -> None:
+        """Makes the class known by its name. A user's class with the name of one of the package
+        gets another name, so that configs and strings with this name keep their meaning."""
+        name = cls.__name__
+        before = cls.known.get(name, cls)
+        if _is_ours(before) == _is_ours(cls):
+            cls.known[name] = cls
+            return
+        own, ours = (cls, before) if _is_ours(before) else (before, cls)
+        own.config_name = f"Custom>{name}"
+        cls.known |= {name: ours, own.config_name: own}
 
     @classmethod
     def get(cls, spec: Any) -> Self:
@@ -93,7 +109,7 @@ class Named:
             raise ConfigError(f"the name of a {cls.family} must be a string, not {name!r}")
         if name in cls.known:
             return cls.known[name]
-        folded = {known.lower(): member for known, member in cls.known.items()}
+        folded = {known.lower(): member for known, member in reversed(cls.known.items())}
         if name.lower() in folded:
             return folded[name.lower()]
         shown = {member.names[0] if member.names else known
@@ -161,6 +177,10 @@ class Named:
         return f"{type(self).__name__}({inner})"
 
 
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("ztorch.")
+
+
 def _arguments(cls: type[Named]) -> set[str]:
     """The names of the arguments of all `__init__` of a class."""
     return {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
@@ -179,7 +199,7 @@ def described(x: Any, owner: str) -> Any:
     if (name := registered_name(getattr(x, "own_function", x))) is not None:
         return name
     if isinstance(x, Named):
-        return {"class_name": type(x).__name__, "config": x.get_config()}
+        return {"class_name": type(x).config_name, "config": x.get_config()}
     if isinstance(x, (list, tuple)):
         return [described(item, owner) for item in x]
     if x is None or isinstance(x, (bool, int, float, str, dict)):

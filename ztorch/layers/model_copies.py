@@ -73,7 +73,7 @@ class CopiedModel(ClassModel, Layer, abstract=True):
             >>> Sequential.from_json(model.to_json()).output_shape
             (None, 3)
         """
-        described = {"class_name": type(self).__name__, "config": self.get_config()}
+        described = {"class_name": type(self).config_name, "config": self.get_config()}
         try:
             return json.dumps(described, **options)
         except TypeError as error:  # of a user's get_config

@@ -15,7 +15,7 @@ def on_numbers(culprit: str, member: Any, function: Callable[..., Any],
     """Applies a function of values to users' arguments: values of a traced step, or numbers."""
     if any(isinstance(x, Value) for x in operands):
         return function(*map(as_value, operands))
-    registered = member.known.get(type(member).__name__) is type(member)
+    registered = member.known.get(type(member).config_name) is type(member)
     key = (type(member), repr(member)) if registered else member
     return dispatch.on_numbers(culprit, key, function, operands)
 

@@ -54,12 +54,12 @@ def _description(model: Network) -> tuple[dict[str, Any] | None, str]:
         config = json.loads(json.dumps(model.get_config(), allow_nan=False))
     except (ZtorchError, TypeError, ValueError, RecursionError) as error:
         return None, str(error)
-    return {"class_name": type(model).__name__, "config": config}, ""
+    return {"class_name": type(model).config_name, "config": config}, ""
 
 
 def _named_config(member: Named) -> NamedConfig | None:
     """Class and config of a loss, a metric or an optimizer; None if it contains a function."""
-    name = type(member).__name__
+    name = type(member).config_name
     if member.known.get(name) is not type(member):
         return None
     try:

@@ -34,6 +34,8 @@ def classes_by_name(classes: Any) -> dict[str, Any]:
 @contextmanager
 def known_as(classes: Mapping[str, Any]) -> Iterator[None]:
     """Within the block, configs may name these classes and functions by these names."""
+    classes = {getattr(c, "config_name", name) if name == getattr(c, "__name__", "") else name: c
+               for name, c in classes.items()}
     families = {name: c.known for name, c in classes.items() if isinstance(c, type)
                 and issubclass(c, Named)}
     functions = {name: c for name, c in classes.items() if name not in families}

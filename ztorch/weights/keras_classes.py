@@ -35,7 +35,8 @@ def user_class(family: type[Named], spec: Mapping[str, Any]) -> Any:
         spec: The config.
     """
     registered, plain = spec.get("registered_name"), spec.get("class_name")
-    by_name = {registered_name(kind): kind for kind in family.known.values()} | family.known
+    own = [kind for kind in family.known.values() if not kind.__module__.startswith("ztorch.")]
+    by_name = family.known | {registered_name(kind): kind for kind in own}
     for name in filter(None, (registered, plain)):
         kind = by_name.get(name)
         if kind is not None and not (kind.__module__.startswith("ztorch.")
