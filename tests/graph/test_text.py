@@ -72,6 +72,7 @@ def test_order_of_arguments_names_of_results_and_layers() -> None:
     z = leaf("input", "z", (3,), "float32")
     assert text(X - z) != text(z - X)
     assert text_of(Graph({"a": X, "b": z})) != text_of(Graph({"a": z, "b": X}))
+    assert text_of(Graph({"a": X})) != text_of(Graph({"a": X}, declared=(X, z)))
     with layer_scope("dense"):
         inside = ops.exp(X)
     assert text(inside) != text(ops.exp(X))

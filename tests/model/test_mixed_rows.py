@@ -45,12 +45,19 @@ MIXING: dict[str, Callable[[Any], Any]] = {
     "in a loop": lambda x: steps_of(x, lambda s, row: ops.tanh(s + row - ops.mean(row))),
     "a state in a loop": lambda x: steps_of(x, lambda s, row: s * 0.5 + row + ops.max(s),
                                             ops.zeros((ops.shape(x)[0],))),
-    "a loop over rows": lambda x: ops.scan(lambda s, row: (s + row, s), x[0] * 0.0, x)[1]}
+    "a loop over rows": lambda x: ops.scan(lambda s, row: (s + row, s), x[0] * 0.0, x)[1],
+    "their number": lambda x: x * ops.shape(x)[0],
+    "their number in a loop": lambda x: ops.fori_loop(0, x.shape[0], lambda k, s: s + 1.0, x),
+    "counted": lambda x: x / ops.sum(ops.ones_like(x[:, 0])),
+    "from 0 to 1": lambda x: x * ops.linspace(0.0, 1.0, x.shape[0])[:, None],
+    "numbered from the last": lambda x: x * ops.arange(x.shape[0], dtype="float32")[::-1, None]}
 SEPARATE: dict[str, Callable[[Any], Any]] = {
     "rows": lambda x: ops.softmax(x) + ops.sort(x) + ops.cumsum(x, axis=1) + x[:, :1],
     "reshaped": lambda x: ops.reshape(ops.reshape(x, (-1, 1)) * 2.0, (-1, 6)),
     "transposed": lambda x: ops.transpose(ops.sum(ops.transpose(x)[None], axis=0)),
     "products": lambda x: ops.einsum("bi,bi->b", x, x)[:, None] * x,
+    "numbered": lambda x: x * ops.arange(x.shape[0], dtype="float32")[:, None],
+    "twice as many": lambda x: ops.reshape(ops.reshape(x, (x.shape[0] * 2, 3)) * 2.0, (x.shape[0], 6)),
     "looked up": lambda x: ops.take(ops.arange(9, dtype="float32"), ops.cast(ops.abs(x), "int32")),
     "a loop": lambda x: ops.softmax(steps_of(x, lambda s, row: steps_of(
         x, lambda t, other: ops.tanh(t + other), s) * row)[:, None] * x),
@@ -77,6 +84,11 @@ def test_rows_that_are_separate_may_be_padded(name: str) -> None:
     assert program.metadata.whole_batches == ()
 
 
+def test_code_that_knows_one_size_alone_sees_no_padding() -> None:
+    program = model_of(lambda x: x * {1: 1.0, 8: 2.0}[x.shape[0]]).compile("cpu:scalar", batch_size=8)
+    assert program.metadata.whole_batches == ("predict",)
+
+
 def test_a_lookup_in_rows_that_are_one_axis_is_not_followed() -> None:
     """As windows of an imported network are: each row may keep to its own elements."""
     x = leaf("input", "x", (3, 4), "float32")
@@ -97,6 +109,23 @@ def test_losses_see_no_padding() -> None:
     model.fit(X, 0 * X[:, :1], epochs=1, verbose=0, batch_size=11)
     slope = 2 * (want[:, None] * (X - X.mean(0))).mean(0)
     np.testing.assert_allclose(model.get_weights()[0][:, 0], 1 - 0.1 * slope, rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [
+    lambda y, p: ops.mean((p - ops.mean(p, axis=0)) ** 2, axis=-1),
+    lambda y, p: ops.mean(ops.abs(p - y), axis=-1) * ops.shape(p)[0],
+    lambda y, p: ops.mean((p - y) ** 2, axis=-1) / ops.sum(ops.ones_like(p[:, 0]))])
+def test_losses_and_metrics_that_combine_or_count_rows_see_no_padding(own: Callable[[Any, Any], Any]) -> None:
+    def own_score(y: Any, p: Any) -> Any:
+        return own(y, p)
+
+    y = np.roll(X, 1, axis=0)
+    parts = [np.mean(own(zt.tensor(y[k:k + 8]), zt.tensor(X[k:k + 8])).numpy()) for k in (0, 8)]
+    model = zt.Sequential([L.Input((6,)), L.Rescaling(1.0)])
+    for loss, metrics in ((own_score, None), ("mse", [own_score])):
+        model.compile(loss=loss, metrics=metrics)
+        scores = model.evaluate(X, y, batch_size=8, verbose=0)
+        np.testing.assert_allclose(scores[-1] if metrics else scores, np.average(parts, weights=[8, 3]), rtol=1e-5)
 
 
 def test_layers_that_combine_rows_in_training_alone_see_no_padding() -> None:
@@ -161,7 +190,7 @@ class Loader:
 def test_a_program_refuses_other_sizes() -> None:
     program = model_of(MIXING["mean"]).compile("cpu:scalar", batch_size=(2, 4))
     np.testing.assert_allclose(program.predict(X[:2]), X[:2] - X[:2].mean(0), atol=1e-6)
-    with pytest.raises(DataError, match=r"a batch has 3 rows.*combines the rows of a batch; use compile\(batch_size=\(2, 3, 4\)"):
+    with pytest.raises(DataError, match=r"a batch has 3 rows.*combines or counts the rows of a batch; use compile\(batch_size=\(2, 3, 4\)"):
         program.predict(X[:3])
     with pytest.raises(DataError, match="a batch has 1 rows"):
         program.predict(zt.tensor(X[:5]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ztorch.graph.value import Graph, Value
 from ztorch.layers.context import Context, States
@@ -15,6 +16,7 @@ from ztorch.losses import TargetSpec
 from ztorch.model.function_graphs import ScoringGraphs, StepData
 from ztorch.model.mixed_rows import mixing_op
 from ztorch.model.objectives import Objective
+from ztorch.model.size_effects import larger_graph
 from ztorch.model.step import predicted, traced_step
 from ztorch.optimizers import Optimizer
 from ztorch.real_sizes import OpenAxis
@@ -50,6 +52,13 @@ class BucketGraphs:
                 for name, padded in named.items() if padded}
 
 
+class _Predict(NamedTuple):
+    x: dict[str, Value]  # inputs by name
+    outputs: dict[str, Value]  # by name
+    context: Context
+    graph: Graph
+
+
 @dataclass(frozen=True)
 class BucketTracer:
     """Traces a model for one bucket of sizes after another."""
@@ -72,11 +81,10 @@ class BucketTracer:
         batch_size, *rest = bucket
         _, *names = self.buckets.axes
         sizes = {**self.single, **dict(zip(names, rest, strict=True))}
-        context = Context(states=states, padding=Padding(sizes))
-        x = model.leaves(batch_size, states.dtype, sizes)
-        outputs = (predicted if "predict" in own else Network.called)(model, x, context)
-        functions = {"predict": Graph({port("y", name): y for name, y in outputs.items()},
-                                      context.memories, declared=tuple(x.values()))}
+        larger = None if batch_size == 1 else larger_graph(lambda: self._predict(
+            batch_size + 1, sizes, replace(states, data=False, leaves={})).graph)
+        x, outputs, context, predict = self._predict(batch_size, sizes, states)
+        functions = {"predict": predict}
         whole = {"x": model.open_axes, "y": open_outputs(model)} if model.mixes_open_axes else {}
         long = {name: {k + 1 for k in whole["y"][name]} if whole else {*context.padding.of(y)}
                 for name, y in outputs.items()}
@@ -100,9 +108,18 @@ class BucketTracer:
         by_batch = frozenset(own) - {"predict"}  # functions that need the size of a batch
         if graphs.of_batches:
             by_batch |= _SCORING & set(functions)
-        if mixing_op(functions["predict"], x.values(), batch_size) is not None:
+        if mixing_op(predict, x.values(), batch_size, larger=larger) is not None:
             by_batch |= set(functions) - {RESULTS}
         return BucketGraphs(x, outputs, context, objectives, functions, by_batch, whole)
+
+    def _predict(self, batch_size: int, sizes: Mapping[str, int], states: States) -> _Predict:
+        context = Context(states=states, padding=Padding(sizes))
+        x = self.model.leaves(batch_size, states.dtype, sizes)
+        call = predicted if "predict" in self.own else Network.called
+        outputs = call(self.model, x, context)
+        return _Predict(x, outputs, context, Graph(
+            {port("y", name): y for name, y in outputs.items()}, context.memories,
+            declared=tuple(x.values())))
 
 
 def _as_long(target: TargetSpec, y: Value, axes: Collection[int]) -> TargetSpec:

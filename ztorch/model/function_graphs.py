@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ztorch.errors import ConfigError
@@ -20,6 +20,7 @@ from ztorch.model.loss_scale import LossScale
 from ztorch.model.mixed_rows import mixing_op
 from ztorch.model.objectives import Objective
 from ztorch.model.row_scores import RowScores, RowWeights, labeled
+from ztorch.model.size_effects import larger_graph
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.spec import SUMS
 
@@ -31,6 +32,7 @@ class BatchInputs:
     x: dict[str, Value]  # by input
     y: dict[str, Value]  # by output
     weights: RowWeights
+    leaves: tuple[Value, ...]  # the function takes these even if no score depends on one
 
 
 class StepData(NamedTuple):
@@ -42,6 +44,15 @@ class StepData(NamedTuple):
 
 
 PLAIN = StepData()  # (x, y), or x
+
+
+class _Compared(NamedTuple):
+    """Predictions of a batch beside its targets."""
+
+    scores: dict[str, Value]  # losses and metrics by name; of several outputs each loss
+    batch: BatchInputs
+    rows: Graph  # values of rows: predictions, losses and metrics before they are summed
+
 
 @dataclass(frozen=True)
 class ScoringGraphs:
@@ -81,13 +92,15 @@ class ScoringGraphs:
     def evaluate(self) -> Graph:
         """x, y, w -> loss and metrics."""
         context = self.context()
-        return Graph(self._scores(context), context.memories)
+        compared = self._scored(context)
+        return Graph(compared.scores, context.memories, declared=compared.batch.leaves)
 
     def train(self, optimizer: Optimizer) -> Graph:
         """x, y, w -> loss and metrics. Updates the weights, the optimizer's slots, and the counters
         of layers."""
         context = self.context(training=True)
-        scores = self._scores(context)
+        compared = self._scored(context)
+        scores = compared.scores
         weights = [context.stored(w) for w in self.model.weights if w.trains]
         self._need_trainable(weights)
         written = {w: context.updates[w] for w in weights if w in context.updates}
@@ -102,24 +115,39 @@ class ScoringGraphs:
         new_values = constrained(new_values, self.model.weights, context)
         return Graph(scores, {state.attrs["name"]: value
                               for state, value in {**context.updates, **new_values}.items()},
-                     tuple(dict.fromkeys(context.recomputed)))
+                     tuple(dict.fromkeys(context.recomputed)), compared.batch.leaves)
 
     def context(self, training: bool = False) -> Context:
         return Context(training=training, states=self.states,
                        padding=Padding(self.sizes, rows_vary=True))
 
-    def _scores(self, context: Context) -> dict[str, Value]:
-        """Loss and metrics by name. With several outputs, each loss is also a score."""
+    def _scored(self, context: Context) -> _Compared:
+        """Predictions beside targets, with a note of layers and losses that combine rows."""
+        larger = None if self.batch_size == 1 else larger_graph(
+            lambda: self._one_more_row(context))
+        compared = self._compared(context)
+        inputs = *compared.batch.x.values(), *compared.batch.y.values()
+        hiding = context.padding.layers_that_hide_rows
+        mixed = mixing_op(compared.rows, inputs, self.batch_size, hiding, larger)
+        self.of_batches.update(() if mixed is None else {mixed.layer or self.model.name})
+        return compared
+
+    def _one_more_row(self, context: Context) -> Graph:
+        """The values that losses and metrics give for rows of a batch with one more row."""
+        more = replace(self, batch_size=self.batch_size + 1, of_batches=set(),
+                       states=replace(self.states, data=False, leaves={}))
+        return more._compared(more.context(bool(context.training))).rows
+
+    def _compared(self, context: Context) -> _Compared:
         batch = self.batch(context)
         y_pred = self.model.called(batch.x, context)
-        added = {str(k): v for k, v in enumerate((*context.losses, *context.penalties))}
-        mixed = mixing_op(Graph({**y_pred, **added}), batch.x.values(), self.batch_size,
-                          context.padding.layers_that_hide_rows)
-        self.of_batches.update(() if mixed is None else {mixed.layer or self.model.name})
         of_rows = RowScores(self.model, self.objectives, context, batch.weights,
                             self.of_batches)
         scores = of_rows.losses(batch.y, y_pred)
-        return scores | of_rows.metrics(batch.y, y_pred, scores)
+        scores |= of_rows.metrics(batch.y, y_pred, scores)
+        added = (*context.losses, *context.penalties, *of_rows.compared)
+        rows = Graph({**y_pred, **{str(k): v for k, v in enumerate(added)}})
+        return _Compared(scores, batch, rows)
 
     def batch(self, context: Context) -> BatchInputs:
         """Inputs of a function: rows, their targets and their weights."""
@@ -130,9 +158,10 @@ class ScoringGraphs:
         d = self.states.dtype
         own = leaf("input", "w", (self.batch_size,), d)
         rows = context.padding.real_rows(self.batch_size, d)
-        return BatchInputs(x, y, RowWeights(own * rows, rows, {
-            name: self._weights_of(name, specs[name].shape, axes)
-            for name, axes in self.weighted.items() if name in specs}))
+        of_outputs = {name: self._weights_of(name, specs[name].shape, axes)
+                      for name, axes in self.weighted.items() if name in specs}
+        return BatchInputs(x, y, RowWeights(own * rows, rows, of_outputs),
+                           (*x.values(), *y.values(), own, *of_outputs.values()))
 
     def _weights_of(self, output: str, target: tuple[int, ...], axes: int) -> Value:
         """The input with the weights of rows or steps of one output."""
@@ -140,7 +169,8 @@ class ScoringGraphs:
             raise shape_error(f"weights of {'output ' + repr(output) if output else 'the output'} "
                               f"have {axes} axes besides the batch, but its targets have shape",
                               target[1:], fix="pass one weight per row, or per step")
-        return leaf("input", port("weights", output), target[:1 + axes], self.states.dtype)
+        shape = (self.batch_size, *target[1:1 + axes])
+        return leaf("input", port("weights", output), shape, self.states.dtype)
 
     def _need_trainable(self, weights: Sequence[Value]) -> None:
         if weights:

@@ -1,4 +1,4 @@
-"""Finds ops that combine the rows of a batch, such as a mean over axis 0.
+"""Finds ops that combine the rows of a batch, such as a mean over axis 0, or count them.
 
 Rows of padding would change the results of such an op, so its batches are never padded. The batch
 is followed through the graph from the inputs, by its place (`layers/axis_movement.py`). Where it
@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from ztorch.graph.body import Body, arguments
 from ztorch.graph.value import Graph, Value
 from ztorch.layers.axis_movement import keeps_places, moved_place, movement, place
+from ztorch.model.size_effects import SizeEffects
 
 Lost = None  # the place of a batch that cannot be followed
 Place = int | None
@@ -23,14 +24,17 @@ class _Mixed(Exception):
 
 
 def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int,
-              hiding: Collection[str] = ()) -> Value | None:
-    """The first op that combines rows of a batch; None if none is seen.
+              hiding: Collection[str] = (), larger: Graph | None = None) -> Value | None:
+    """The first op that combines rows of a batch, or depends on their number; None if there is
+    none.
 
     Args:
         graph: The outputs of a model.
         inputs: The inputs whose first axis is the batch.
         rows: The size of the batch. A batch of one row is never padded.
         hiding: Layers that hide rows of padding, and may combine the others. Default: `()`.
+        larger: The same graph for one more row, which shows effects of the size of the batch.
+            Default: `None`.
 
     Examples:
         >>> from ztorch.graph.op import OPS, leaf
@@ -41,14 +45,21 @@ def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int,
     """
     if rows == 1:
         return None
-    return _Rows(rows, hiding).mixing(graph.nodes(), dict.fromkeys(inputs, 1))
+    effects = SizeEffects(rows)
+    if larger is not None:
+        counting = effects.first(graph.nodes(), larger.nodes())
+        if counting is not None and counting.layer not in hiding:
+            return counting
+    return _Rows(rows, hiding, effects.places).mixing(
+        graph.nodes(), dict.fromkeys(inputs, 1) | effects.places)
 
 
 class _Rows:
     """Follows a batch of rows through graphs and the bodies of their loops."""
 
-    def __init__(self, rows: int, hiding: Collection[str]):
+    def __init__(self, rows: int, hiding: Collection[str], begins: dict[Value, int]):
         self.rows, self.hiding = rows, hiding
+        self.begins = begins  # the places of values that no argument gives rows
         self.results: dict[Value, list[Place]] = {}  # of loops
 
     def mixing(self, nodes: Iterable[Value], places: dict[Value, int]) -> Value | None:
@@ -87,7 +98,7 @@ class _Rows:
             elif leaf in leaves:
                 leaves[leaf] //= body.trip_count
         while True:
-            places = dict(leaves)
+            places = self.begins | leaves
             mixed = self.mixing(body.nodes, places)
             if mixed is not None:
                 return mixed

@@ -51,6 +51,7 @@ class RowScores:
     context: Context
     weights: RowWeights
     of_batches: set[str] = field(default_factory=set)  # losses and metrics of a batch as a whole
+    compared: list[Value] = field(default_factory=list)  # what losses and metrics give for rows
 
     def losses(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value]) -> dict[str, Value]:
         """The loss, with those that layers and regularizers add, under "loss". Of several losses
@@ -91,11 +92,13 @@ class RowScores:
                 self.of_batches.add(label)
             if of_batch or isinstance(metric, SumMetric) or mask is not None:
                 counts = self.weights.of(output) if isinstance(metric, WeightedMetric) else real
-                sums = metric.batch_sums(y_true, y_pred, weigher(mask, counts, self.context))
+                weigh = weigher(mask, counts, self.context)
+                sums = metric.batch_sums(y_true, y_pred, self._recorded(weigh, of_batch))
                 return {f"{SUMS}{label}/{key}": x for key, x in sums.items()}
             if isinstance(metric, LossMetric):
                 y_true = _known_rows(metric.loss, y_true, real)
-            row = metric.per_row(y_true, y_pred, mean=row_means(mask, real, self.context))
+            row = metric.per_row(y_true, y_pred, mean=self._recorded(
+                row_means(mask, real, self.context), _compares_rows(metric)))
         with layer_scope("loss"):
             return {label: OPS.sum(row * share(real, real))}
 
@@ -128,10 +131,20 @@ class RowScores:
                           stacklevel=2)
         mean = (weigher(mask, own, self.context) if total else
                 row_means(mask, divisor, self.context, own if of_steps else None))
-        row = loss.per_row(y_true, y_pred, logits if fused else None, mean=mean)
+        row = loss.per_row(y_true, y_pred, logits if fused else None,
+                           mean=self._recorded(mean, loss.compares_rows))
         if not row.rank:
             self.of_batches.add(loss.name)
         return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
+
+    def _recorded(self, mean: Mean, whole: bool) -> Mean:
+        """A mean that also records the values; not those of a batch as a `whole`."""
+
+        def recorded(values: Value) -> Value:
+            self.compared.append(values)
+            return mean(values)
+
+        return mean if whole else recorded
 
     def added(self) -> list[Value]:
         """The terms that regularizers of weights and layers add to the loss, scalars."""
@@ -142,6 +155,10 @@ class RowScores:
                 *context.penalties, *(OPS.cast(w.regularizer(OPS.cast(context.current(w), d)), d)
                                       for w in self.model.weights
                                       if w.trains and w.regularizer is not None)]
+
+
+def _compares_rows(metric: Metric) -> bool:
+    return isinstance(metric, LossMetric) and metric.loss.compares_rows
 
 
 def _known_rows(loss: Loss, y_true: Value, rows: Value) -> Value:

@@ -104,7 +104,7 @@ class Buckets:
             listed = ", ".join(map(str, sorted({*self._sizes[0], sizes[0]})))
             raise DataError(f"a batch has {sizes[0]} rows, and batches of this model cannot be "
                             f"padded to {self.batch_size}, because the model, or a custom step, "
-                            "loss or metric, combines the rows of a batch; use "
+                            "loss or metric, combines or counts the rows of a batch; use "
                             f"compile(batch_size=({listed})), or pass a multiple of the batch size")
         if self.whole_axes:
             for name, n in zip(self.axes, sizes, strict=True):
