@@ -125,6 +125,7 @@ def test_fit_and_split(tmp_path: Path) -> None:
     ("", {}, "is empty"),
     ("\n\n", {}, "is empty"),
     ("a,b\n", {}, "header but no rows"),
+    ("a,b,a\n1,2,3\n", {}, "two columns named 'a'; rename one"),
     ("1\n2\n", {}, "one column"),
     ("1,2,3\n4,5\n", {}, "line 2: 2 cells where the first row has 3"),
     ("1,2\n3,4\n5,6,7\n", {}, "line 3: 3 cells where the first row has 2"),

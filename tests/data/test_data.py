@@ -165,6 +165,7 @@ def test_separators_quotes_and_marks(tmp_path: Path) -> None:
     ("1\n2\n", {}, "one column"),
     ("a,b\n1,2\n", {"label": "bb"}, "did you mean 'b'"),
     ("1,2\n", {"label": "b"}, "no header"),
+    ("a,b,a\n1,2,3\n", {}, "two columns named 'a'; rename one"),
     ("a;b;c\n1,5;2,5;0\n", {}, r"line 2, column 1 \(a\): '1,5' has a decimal comma; write 1.5 "),
     ("1,5;2,5;0\n-3,5;4,25;1\n", {}, "line 1, column 1: '1,5' has a decimal comma"),
     ("a;b\n1.5;2\n2.5;-1.234,5\n", {}, r"line 3, column 2 \(b\): '-1.234,5' has .* write -1234.5 "),

@@ -97,6 +97,11 @@ def test_no_axis_at_all(make: type[Layer]) -> None:
         make(axis=())
 
 
+def test_a_vector_has_no_axis_besides_the_batch() -> None:
+    with pytest.raises(ShapeError, match=r"axis -1 needs inputs with an axis besides the batch, not of shape \(batch,\)"):
+        L.Softmax()(np.arange(3.0))
+
+
 def test_sizes_larger_than_any_machine() -> None:
     with pytest.raises(ConfigError, match=r"GRU\(units=...\) is 10+, more than any machine can hold"):
         L.GRU(10**30)

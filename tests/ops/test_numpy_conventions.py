@@ -116,6 +116,26 @@ def test_views_are_shapes_or_bits() -> None:
         np.testing.assert_array_equal(y, A.astype(np.float32).view(np.int32))
 
 
+@pytest.mark.parametrize("wide", [np.float64, np.int32, np.float16])
+@pytest.mark.parametrize("narrow", [np.int8, np.uint16, np.float32])
+def test_views_of_other_sizes_change_the_last_axis(wide: Any, narrow: Any) -> None:
+    bits = np.random.default_rng(0).integers(0, 100, (3, 16), np.uint8)
+    for x, to in ((bits.view(wide), narrow), (bits.view(narrow), wide)):
+        y = zt.ops.view(zt.tensor(x, dtype=x.dtype.name), np.dtype(to).name).numpy()
+        assert y.dtype == to
+        np.testing.assert_array_equal(y.view(np.uint8), bits)
+    with pytest.raises(ShapeError, match="cannot read the bits of int8 as int16"):
+        zt.ops.view(np.zeros((2, 3), np.int8), "int16")
+
+
+@pytest.mark.parametrize("name", ["abs", "floor", "ceil", "trunc", "round"])
+def test_bools_are_rounded_as_by_numpy(name: str) -> None:
+    x = np.array([True, False])
+    y, want = getattr(zt.ops, name)(zt.tensor(x)).numpy(), getattr(np, name)(x)
+    assert y.dtype == want.dtype
+    np.testing.assert_array_equal(y, want)
+
+
 def test_places_outside_of_a_shape_are_ignored() -> None:
     places = np.array([[0, -1], [1, 0], [0, 3], [-3, 0], [1, -4]], np.int8)
     want = [[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]  # flattened, (0, 3) would be (1, 0)

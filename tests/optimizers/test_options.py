@@ -165,3 +165,12 @@ def test_momentum_by_hand() -> None:
             if nesterov:
                 moved = 0.5 * (v1 + v2) - 0.5 * (first[name] + second[name])
             np.testing.assert_allclose(w, START[name] + moved, rtol=1e-12, atol=1e-12)
+
+
+def test_an_optimizer_without_a_step_is_named():
+    class Lazy(optimizers.Optimizer):
+        def update_step(self, gradient, variable, learning_rate):
+            """The method of Keras' optimizers."""
+
+    with pytest.raises(NotImplementedError, match=r"Lazy has no step\(self, weight.* in place of update_step"):
+        ours(Lazy(0.1))

@@ -14,7 +14,7 @@ import numpy as np
 
 from ztorch.data.numerals import has_thousands, is_number, number_text, parsed_number
 from ztorch.data.numpy_files import need_file
-from ztorch.data.tables import is_header, separator_of
+from ztorch.data.tables import is_header, need_names_once, separator_of
 from ztorch.errors import DataError, unknown
 from ztorch.foreign_frames import DURATION, with_names
 from ztorch.foreign_frames import is_gap as is_missing
@@ -140,8 +140,7 @@ def _from_csv(raw: bytes, where: str) -> Columns:
     has_header = is_header(rows[:2]) or (
         len(set(first)) == width and not any(is_gap(c) or _is_a_number(c) for c in first))
     names = first if has_header else [str(k) for k in range(width)]
-    if repeated := [name for k, name in enumerate(names) if name in names[:k]]:
-        raise DataError(f"{where} has two columns named {repeated[0]!r}; rename one")
+    need_names_once(names, where)
     body = rows[has_header:]
     columns = [Column(name, _texts([row[k] for row in body])) for k, name in enumerate(names)]
     if separator == ",":

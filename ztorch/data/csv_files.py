@@ -20,7 +20,7 @@ from ztorch.data.batches import Batches
 from ztorch.data.numerals import is_decorated, is_number, not_a_number
 from ztorch.data.numpy_files import need_file
 from ztorch.data.registry import Pair
-from ztorch.data.tables import is_header, position, separator_of
+from ztorch.data.tables import header_names, is_header, position, separator_of
 from ztorch.errors import ConfigError, DataError
 
 LONGEST_LINE = 1 << 20  # bytes; a file that is not a table may have no line breaks
@@ -125,10 +125,8 @@ class CsvFile(Batches):
         if not head:
             raise DataError(f"{self.path} is empty")
         has_header = is_header(head) if header is None else flag("csv(header=...)", header)
-        if has_header and len(head) == 1:
-            raise DataError(f"{self.path} has a header but no rows")
         self.width = len(head[0])
-        return tuple(c.strip() for c in head[0]) if has_header else ()
+        return header_names(head, self.path) if has_header else ()
 
     def _choose_columns(self, target: Name, columns: Sequence[Name] | None,
                         categories: Sequence[Name], names: tuple[str, ...]) -> None:

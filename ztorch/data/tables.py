@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,9 +126,7 @@ def _parse_csv(path: str, label: str | int | None) -> Table:
         raise DataError(f"{path} is empty")
     header = is_header(head)
     width = len(head[0])
-    columns = tuple(c.strip() for c in head[0]) if header else ()
-    if header and len(head) == 1:
-        raise DataError(f"{path} has a header but no rows")
+    columns = header_names(head, path) if header else ()
     at = None if label is None else position(label, columns, width, path)
     features = [k for k in range(width) if k != at]
     try:  # NumPy's parser is many times faster than a loop in Python
@@ -182,6 +181,27 @@ def separator_of(line: str) -> str:
     if len(cells) > 1 and all(is_number(c) or has_decimal_comma(c) for c in cells):
         return separator
     return max(",;\t", key=line.count)
+
+
+def header_names(head: list[list[str]], where: str) -> tuple[str, ...]:
+    """The names of columns, from the first rows of a file, whose first is a header. Errors call the
+    file `where`.
+
+    >>> header_names([["a", " b"], ["1", "2"]], "table.csv")
+    ('a', 'b')
+    """
+    if len(head) == 1:
+        raise DataError(f"{where} has a header but no rows")
+    names = tuple(cell.strip() for cell in head[0])
+    need_names_once(names, where)
+    return names
+
+
+def need_names_once(names: Sequence[str], where: str) -> None:
+    """Raises where two columns have one name."""
+    for k, name in enumerate(names):
+        if name in names[:k]:
+            raise DataError(f"{where} has two columns named {name!r}; rename one")
 
 
 def is_header(head: list[list[str]]) -> bool:

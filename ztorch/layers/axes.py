@@ -137,6 +137,10 @@ def example_axes(axis: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
     """
     axes = (axis,) if isinstance(axis, int) else axis
     for a in axes:
+        if rank < 2:
+            raise shape_error(f"axis {a} needs inputs with an axis besides the batch, not of shape "
+                              f"({'batch,' if rank else ''})", fix="in a model, give rows at least "
+                              "one axis; of a vector, use the function in zt.ops")
         if not -rank < a < rank or a == 0:
             raise shape_error(f"axis {a} is out of range for inputs of {rank - 1} axes besides "
                               "the batch", fix=f"use 1 to {rank - 1}, or -1 to {1 - rank}")

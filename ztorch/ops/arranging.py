@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
+from ztorch import dtypes
 from ztorch.dtypes import DType
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
@@ -162,14 +165,14 @@ def dstack(*xs: Value) -> Value:
 @composition(Sample(((2, 6),), {"shape": (3, -1)}))
 def view(x: Value, shape: int | tuple[int, ...] | DType | str | None = None,
          dtype: DType | str | None = None) -> Value:
-    """The elements in another shape, or their bits read as another dtype of the same size.
+    """The elements in another shape, or their bits read as another dtype.
 
     Args:
         x: Tensor of any dtype.
         shape: Shape of the result, in which one axis may be -1. `None` means that of `x`; a dtype
             in its place is `dtype`. Default: `None`.
-        dtype: Dtype of the result, of the same size as that of `x`. `None` means that of `x`.
-            Default: `None`.
+        dtype: Dtype of the result. The last axis has as many bytes as before, so its size changes
+            where the size of the dtype does. `None` means that of `x`. Default: `None`.
 
     Returns:
         A tensor of this shape and dtype.
@@ -178,11 +181,30 @@ def view(x: Value, shape: int | tuple[int, ...] | DType | str | None = None,
         >>> import ztorch as zt
         >>> zt.ops.view(np.array([1.0], np.float32), "int32")
         array([1065353216], dtype=int32)
+        >>> zt.ops.view(np.array([258, 3], np.int16), "uint8")
+        array([2, 1, 3, 0], dtype=uint8)
     """
     if not isinstance(shape, (type(None), int, list, tuple)):
         shape, dtype = None, shape
-    y = x if dtype is None else OPS.bitcast(x, dtype)
+    y = x if dtype is None else _bits(x, dtypes.dtype(dtype))
     return y if shape is None else OPS.reshape(y, shape)
+
+
+def _bits(x: Value, to: DType) -> Value:
+    """The bits of x as another dtype, the lowest of a number first, as memory has them."""
+    small, large = sorted((x.dtype.bits, to.bits))
+    if small == large or small % 8 or not x.rank or x.shape[-1] * x.dtype.bits % to.bits:
+        return OPS.bitcast(x, to)  # raises an error for other sizes
+    part, whole, count = f"uint{small}", f"uint{large}", large // small
+    if to.bits == small:
+        bits = OPS.bitcast(x, whole)
+        parts = [OPS.cast(OPS.shift_right(bits, small * k), part) for k in range(count)]
+        joined = OPS.reshape(OPS.stack(*parts, axis=-1), (*x.shape[:-1], x.shape[-1] * count))
+    else:
+        rows = OPS.reshape(OPS.cast(OPS.bitcast(x, part), whole), (*x.shape[:-1], -1, count))
+        shifted = [OPS.shift_left(rows[..., k], small * k) for k in range(count)]
+        joined = reduce(OPS.bitwise_or, shifted)
+    return OPS.bitcast(joined, to)
 
 
 @composition(Sample(((4,),), {"N": 3}))

@@ -40,8 +40,9 @@ _DOMAIN = {"log": (0.1, 4.0), "log2": (0.1, 4.0), "sqrt": (0.1, 4.0), "rsqrt": (
            "shl": (0, 7), "shr": (0, 7)}
 
 
-# Opcodes that leave all numbers of a kind unchanged, for floats or signed integers.
-_UNCHANGED = {"s": ("floor", "ceil", "trunc"), "u": ("floor", "ceil", "trunc", "abs")}
+# Opcodes for floats or signed integers that leave all values of another kind unchanged.
+_UNCHANGED = {"s": ("floor", "ceil", "trunc"), "u": ("floor", "ceil", "trunc", "abs"),
+              "b": ("floor", "ceil", "trunc", "abs")}
 
 
 def _primitive(row: Opcode) -> Op:
@@ -108,13 +109,14 @@ _KINDS = {"f": "floats", "s": "signed integers", "u": "unsigned integers", "b": 
 
 
 def _kinds(row: Opcode) -> str:
-    """The kinds of dtypes that the op of an opcode accepts: unsigned zero minus a number wraps."""
+    """The kinds of dtypes that the op of an opcode computes: unsigned zero minus a number wraps."""
     return f"{row.kinds}u" if row.name == "neg" else row.kinds
 
 
 def _documentation(row: Opcode, names: list[str]) -> str:
     """The docstring of the op of an opcode."""
-    *kinds, last = (_KINDS[kind] for kind in _kinds(row))
+    unchanged = [kind for kind, opcodes in _UNCHANGED.items() if row.name in opcodes]
+    *kinds, last = (_KINDS[kind] for kind in dict.fromkeys([*_kinds(row), *unchanged]))
     taken = f"{', '.join(kinds)} or {last}" if kinds else last
     meaning = dict.fromkeys(names, f"Tensor of {taken}, or a number.")
     if row.name == "select":
@@ -144,20 +146,22 @@ def round(x: Value, decimals: int = 0) -> Value:
     """Rounds to the nearest integer, or to a number of decimals; ties to even.
 
     Args:
-        x: Tensor of numbers.
+        x: Tensor of numbers or bools.
         decimals: Number of decimals; negative numbers round to tens, hundreds and so on. Default:
             `0`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; of bools float16, as in NumPy.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.round(np.array([1.256, -0.5]), 1)
         array([ 1.3, -0.5])
     """
-    if x.dtype.kind == "b" or (x.dtype.is_int and decimals >= 0):
-        return x if x.dtype.is_int else _ROUND(x)
+    if x.dtype.kind == "b":
+        return OPS.cast(x, dtypes.f16)
+    if x.dtype.is_int and decimals >= 0:
+        return x
     if not decimals:
         return _ROUND(x)
     unit = 10.0 ** abs(decimals)

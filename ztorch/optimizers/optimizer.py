@@ -112,7 +112,10 @@ class Optimizer(StepsOnTensors, Named, family="optimizer", such_as="sgd"):
         Returns:
             A tensor of the weight's shape.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"optimizer {type(self).__name__} has no step(self, weight, gradient, rate, slots), "
+            "which returns the amount to subtract from a weight; define it"
+            + (", in place of update_step" if hasattr(self, "update_step") else ""))
 
     def scaled_rate(self, rate: Value, count: Value) -> Value:
         """The rate that `step` receives.
