@@ -17,6 +17,7 @@ from ztorch import dispatch
 from ztorch.errors import ConfigError, unknown
 from ztorch.flags import flag as flag
 from ztorch.flags import with_flags_checked
+from ztorch.names.class_names import register
 from ztorch.names.own_functions import registered_name
 
 if TYPE_CHECKING:
@@ -54,22 +55,7 @@ class Named:
             Named.families.append(cls)
         elif not abstract and not cls.__name__.startswith("_"):
             cls.names = names
-            cls._register()
-            for name in names:
-                cls.known[name] = cls
-
-    @classmethod
-    def _register(cls) -> None:
-        """Makes the class known by its name. A user's class with the name of one of the package
-        gets another name, so that configs and strings with this name keep their meaning."""
-        name = cls.__name__
-        before = cls.known.get(name, cls)
-        if _is_ours(before) == _is_ours(cls):
-            cls.known[name] = cls
-            return
-        own, ours = (cls, before) if _is_ours(before) else (before, cls)
-        own.config_name = f"Custom>{name}"
-        cls.known |= {name: ours, own.config_name: own}
+            register(cls)
 
     @classmethod
     def get(cls, spec: Any) -> Self:
@@ -177,10 +163,6 @@ class Named:
         return f"{type(self).__name__}({inner})"
 
 
-def _is_ours(cls: type) -> bool:
-    return cls.__module__.startswith("ztorch.")
-
-
 def _arguments(cls: type[Named]) -> set[str]:
     """The names of the arguments of all `__init__` of a class."""
     return {p.name for c in cls.__mro__ if issubclass(c, Named) and "__init__" in vars(c)
@@ -213,8 +195,7 @@ def described(x: Any, owner: str) -> Any:
 
 def positive(label: str, n: Any) -> int:
     """n as an integer of at least 1, or a ConfigError that begins with the label."""
-    whole_number = _index(n)
-    if whole_number is None or whole_number < 1:
+    if (whole_number := _index(n)) is None or whole_number < 1:
         raise ConfigError(f"{label} must be a positive integer, not {n!r}")
     if whole_number > _MOST:
         raise ConfigError(f"{label} is {n!r}, more than any machine can hold; is it a mistake?")
@@ -245,8 +226,7 @@ def _index(n: Any) -> int | None:
 
 def whole(label: str, n: Any, least: int = 0) -> int:
     """n as an integer of at least `least`, or a ConfigError that begins with the label."""
-    whole_number = _index(n)
-    if whole_number is None or whole_number < least:
+    if (whole_number := _index(n)) is None or whole_number < least:
         raise ConfigError(f"{label} must be an integer of at least {least}, not {n!r}")
     return whole_number
 
@@ -307,8 +287,7 @@ def whole_seed(n: Any) -> int:
     """n as a seed of 64 bits. None means 0, so that a script gives the same numbers every time."""
     if n is None:
         return 0
-    seed = _index(n)
-    if seed is None or not 0 <= seed < 1 << 64:
+    if (seed := _index(n)) is None or not 0 <= seed < 1 << 64:
         raise ConfigError(f"seed must be an integer from 0 to 2**64 - 1, not {n!r}")
     return seed
 

@@ -150,6 +150,15 @@ def test_wrong_calls_name_valid_arguments(path: Path) -> None:
             function(x, X, 1.0)
 
 
+@pytest.mark.parametrize("numbers", [[1.5, 2.0], [2**31, 1], [np.nan, 1.0], np.float16([0.5, 1.0])])
+def test_integers_are_not_cut(tmp_path: Path, numbers: Any) -> None:
+    zt.export(lambda n: n + 1, tmp_path / "e.zt", "i32[2]")
+    function = zt.load_function(tmp_path / "e.zt")
+    np.testing.assert_array_equal(function([2.0, -3.0]), [3, -2])
+    with pytest.raises(DataError, match=r"argument 'n' holds .* in row 0; an input of int32 takes integers"):
+        function(numbers)
+
+
 def test_models_and_functions_are_distinguished(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="load_function"):
         zt.load(path)

@@ -159,9 +159,12 @@ def check_whole(x: np.ndarray, d: DType, bounds: tuple[int, int, str] | None, na
     # Most data is good. These two passes need no memory. (Comparisons with NaN are False.)
     if x.dtype.kind != "f" and int(x.min()) >= low and int(x.max()) <= high:
         return
-    good = (x >= low) & (x <= high)
     if x.dtype.kind == "f":
-        good &= x == np.floor(x)
+        x = x.astype(np.float32) if x.dtype == np.float16 else x  # which lacks large bounds
+        # As a float, the highest integer may be rounded up.
+        good = (x >= low) & (x < float(high) + 1.0) & (x == np.floor(x))
+    else:
+        good = (x >= low) & (x <= high)
     if good.all():
         return
     row = int(np.argwhere(~good)[0][0])

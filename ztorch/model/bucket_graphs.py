@@ -81,8 +81,8 @@ class BucketTracer:
         batch_size, *rest = bucket
         _, *names = self.buckets.axes
         sizes = {**self.single, **dict(zip(names, rest, strict=True))}
-        larger = None if batch_size == 1 else larger_graph(lambda: self._predict(
-            batch_size + 1, sizes, replace(states, data=False, leaves={})).graph)
+        larger = larger_graph(model, batch_size, lambda rows: self._predict(
+            rows, sizes, replace(states, data=False, leaves={})).graph)
         x, outputs, context, predict = self._predict(batch_size, sizes, states)
         functions = {"predict": predict}
         whole = {"x": model.open_axes, "y": open_outputs(model)} if model.mixes_open_axes else {}

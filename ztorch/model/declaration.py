@@ -12,11 +12,10 @@ from ztorch.files.kinds import LONGEST_TEXT
 from ztorch.graph.value import Value
 from ztorch.layers.network import Network
 from ztorch.model.objectives import Objective
+from ztorch.names.class_names import is_ours
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.snapshot import Declaration, NamedConfig
 from ztorch.tabular.record import TextRecord
-
-_OURS = "ztorch."  # prefix of the modules of the package
 
 
 def declaration_of(model: Network, outputs: Mapping[str, Value],
@@ -92,5 +91,5 @@ def classes_named(name: str) -> list[type[Named]]:
 
 def _is_custom(name: str) -> bool:
     """Whether a class with this name is user-defined."""
-    modules = [c.__module__ for c in classes_named(name)]
-    return bool(modules) and not any(module.startswith(_OURS) for module in modules)
+    classes = classes_named(name)
+    return bool(classes) and not any(map(is_ours, classes))

@@ -123,8 +123,8 @@ class ScoringGraphs:
 
     def _scored(self, context: Context) -> _Compared:
         """Predictions beside targets, with a note of layers and losses that combine rows."""
-        larger = None if self.batch_size == 1 else larger_graph(
-            lambda: self._one_more_row(context))
+        larger = larger_graph(self.model, self.batch_size,
+                              lambda rows: self._rows_of(rows, context))
         compared = self._compared(context)
         inputs = *compared.batch.x.values(), *compared.batch.y.values()
         hiding = context.padding.layers_that_hide_rows
@@ -132,11 +132,11 @@ class ScoringGraphs:
         self.of_batches.update(() if mixed is None else {mixed.layer or self.model.name})
         return compared
 
-    def _one_more_row(self, context: Context) -> Graph:
-        """The values that losses and metrics give for rows of a batch with one more row."""
-        more = replace(self, batch_size=self.batch_size + 1, of_batches=set(),
-                       states=replace(self.states, data=False, leaves={}))
-        return more._compared(more.context(bool(context.training))).rows
+    def _rows_of(self, batch_size: int, context: Context) -> Graph:
+        """The values of rows, in a batch of another size."""
+        other = replace(self, batch_size=batch_size, of_batches=set(),
+                        states=replace(self.states, data=False, leaves={}))
+        return other._compared(other.context(bool(context.training))).rows
 
     def _compared(self, context: Context) -> _Compared:
         batch = self.batch(context)

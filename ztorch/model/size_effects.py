@@ -15,6 +15,7 @@ import numpy as np
 
 from ztorch.graph.body import Body
 from ztorch.graph.value import Graph, Value
+from ztorch.layers.network import Network
 
 # Roles of leaves that are known to have rows: inputs, and in loops what arguments have.
 _WITH_ROWS = ("input", "carry", "slice", "shared")
@@ -99,10 +100,13 @@ def _begins_with(larger: np.ndarray, a: np.ndarray) -> bool:
         larger[tuple(map(slice, a.shape))], a, equal_nan=a.dtype.kind == "f")
 
 
-def larger_graph(trace: Callable[[], Graph]) -> Graph:
-    """The graph for one more row; an empty one where that size is an error in the code of a user,
+def larger_graph(model: Network, rows: int, trace: Callable[[int], Graph]) -> Graph | None:
+    """The graph of a function for one more row than a batch has. None where batches are never
+    padded, or a file fixes their size. Empty where that size is an error in the code of a user,
     which then depends on the size."""
+    if rows == 1 or model.declared_batch_size:
+        return None
     try:
-        return trace()
+        return trace(rows + 1)
     except Exception:
         return Graph({})

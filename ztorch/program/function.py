@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.dtypes import to_storage
 from ztorch.errors import ArtifactError, ConfigError, DataError
 from ztorch.feed.call_pool import CallPool
-from ztorch.feed.columns import as_array
+from ztorch.feed.columns import as_array, check_whole
 from ztorch.program.weight_access import Path
 from ztorch.runtime.buckets import BATCH, Buckets
 from ztorch.runtime.spec import ARGUMENT, CALL
@@ -59,7 +61,8 @@ class LoadedFunction:
             argument is a tensor.
 
         Raises:
-            DataError: An argument is missing, or has another shape.
+            DataError: An argument is missing, has another shape, or holds numbers that its integers
+                cannot be.
         """
         by_name = self._by_name(args, named)
         ports = {ARGUMENT + name: x for name, x in by_name.items()}
@@ -73,6 +76,8 @@ class LoadedFunction:
                     raise DataError(f"{label} has shape {array.shape}; this function takes "
                                     f"{own.shape}")
                 d = call.function.inputs[port].dtype
+                if d.is_int and array.size:
+                    check_whole(np.atleast_1d(array), d, None, label)
                 stored = to_storage(d, array)
                 if not call.read_from(port, stored):
                     own[...] = stored

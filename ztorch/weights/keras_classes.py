@@ -8,12 +8,13 @@ from typing import Any
 from ztorch.config import Named
 from ztorch.layers.layer import Layer
 from ztorch.layers.network import Network
+from ztorch.names.class_names import is_ours
 
 
 def is_user_defined(layer: Layer) -> bool:
     """Whether a layer is of a user-defined class. A functional model is not, whatever its class."""
-    ours = type(layer).__module__.startswith("ztorch.")
-    return not ours and (not isinstance(layer, Network) or layer.own_call is not None)
+    functional = isinstance(layer, Network) and layer.own_call is None
+    return not is_ours(type(layer)) and not functional
 
 
 def registered_name(kind: type) -> str:
@@ -35,11 +36,10 @@ def user_class(family: type[Named], spec: Mapping[str, Any]) -> Any:
         spec: The config.
     """
     registered, plain = spec.get("registered_name"), spec.get("class_name")
-    own = [kind for kind in family.known.values() if not kind.__module__.startswith("ztorch.")]
+    own = [kind for kind in family.known.values() if not is_ours(kind)]
     by_name = family.known | {registered_name(kind): kind for kind in own}
     for name in filter(None, (registered, plain)):
         kind = by_name.get(name)
-        if kind is not None and not (kind.__module__.startswith("ztorch.")
-                                     and name in (kind.__name__, *kind.names)):
+        if kind is not None and not (is_ours(kind) and name in (kind.__name__, *kind.names)):
             return kind
     return None

@@ -1,0 +1,30 @@
+"""The names of classes in configs. A name of the package means the package's class, even where a
+user's class has it, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_ours(kind: type) -> bool:
+    """Whether a class belongs to the package.
+
+    >>> from ztorch.layers import Dense
+    >>> is_ours(Dense), is_ours(int)
+    (True, False)
+    """
+    return kind.__module__.startswith("ztorch.")
+
+
+def register(kind: Any) -> None:
+    """Makes a class known to its family, in `kind.known`, by its short names and its `config_name`:
+    that of the class, or `Custom>NAME` where the package has a class of that name."""
+    name, known = kind.config_name, kind.known
+    known |= dict.fromkeys(kind.names, kind)
+    before = known.get(name, kind)
+    if is_ours(before) == is_ours(kind):
+        known[name] = kind
+        return
+    own, ours = (kind, before) if is_ours(before) else (before, kind)
+    own.config_name = f"Custom>{name}"
+    known |= {name: ours, own.config_name: own}
