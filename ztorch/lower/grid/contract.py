@@ -48,9 +48,8 @@ def emit_matrix(b: Builder, region: Region, memory: Mapping[Value, str],
     """The same by matrix instructions."""
     product = product_of(region)
     shape = mma.shape_for(product, limits)
-    assert shape is not None
-    tile = matrix_tile_of(s, shape, limits)
-    assert limits.grid is not None
+    assert shape is not None and limits.grid is not None
+    tile = matrix_tile_of(s, shape, limits).padded(limits.grid)
     if tile.wide:
         b.resident_threads = tile.resident_threads(limits.grid)
     with _tiles(b, product, tile, limits) as (batch_number, first, left, t):

@@ -278,9 +278,9 @@ def refusal_tile(tile: asynchronous.AsyncTile, limits: Limits) -> str:
 
 
 def matrix_tile_of(s: GridMatrixSchedule, shape: MmaShape, limits: Limits) -> mma.MmaTile:
-    assert (grid := limits.grid) is not None
+    assert limits.grid is not None
     return mma.MmaTile(s.tile_rows, s.tile_columns, s.tile_depth, shape, s.subgroups_down,
-                       s.subgroups_across, grid.subgroup, s.epilogue_bands, s.stages).padded(grid)
+                       s.subgroups_across, limits.grid.subgroup, s.epilogue_bands, s.stages)
 
 
 def _not_divisible(*sizes: tuple[str, int, int]) -> str:
