@@ -44,6 +44,7 @@ from _pytest.doctest import DoctestModule
 import ztorch
 from tests.cases import covering, inner_loop, turns
 from tests.cases.grouping import group_of, reseed
+from ztorch.codegen import cc, wasm
 from ztorch.config import Named
 
 # Graphs, kernels and texts are many small objects that live until a test ends. With the usual thresholds,
@@ -203,6 +204,28 @@ def no_network() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", refuse)
         yield
+
+
+# What C is compiled with for users.
+C_FLAGS, WEB_COMPILER = cc.FLAGS, wasm.COMPILER
+UNOPTIMIZED = {"-O2": "-O0"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def unoptimized_c() -> Iterator[None]:
+    """C and WebAssembly are compiled in a quarter of the time, without optimization: most of it runs once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cc, "FLAGS", (*(UNOPTIMIZED.get(flag, flag) for flag in C_FLAGS),))
+        patch.setattr(wasm, "COMPILER", (*(UNOPTIMIZED.get(flag, flag) for flag in WEB_COMPILER),
+                                         "-fno-sanitize=undefined"))  # which Zig adds without optimization
+        yield
+
+
+@pytest.fixture
+def optimized_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for users."""
+    monkeypatch.setattr(cc, "FLAGS", C_FLAGS)
+    monkeypatch.setattr(wasm, "COMPILER", WEB_COMPILER)
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ def drop(tab: Tab, selector: str, path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized_c")
 def test_a_page_of_pictures_without_webgpu(browser: Browser, tmp_path: Path) -> None:
     """Samples, drawing, files and the camera; then training, the weights to Python and a reset."""
     model, (x, y) = digits_cnn(), digits()

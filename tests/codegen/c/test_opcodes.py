@@ -25,14 +25,11 @@ from tests.parity import answer, run_kernels
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import TARGETS
 from ztorch.codegen.templates import environment
-from ztorch.compile.cpu_code import RenderedModule
 from ztorch.dtypes import ALL, DType, boolean
 from ztorch.host.settings import using
 from ztorch.ir.interpret import interpret
 from ztorch.ir.verify import verify
-from ztorch.lower.locations import Location
 from ztorch.lower.passes import decompose
-from ztorch.lower.plan import KernelStep, Plan
 
 pytestmark = needs_compiler
 C = TARGETS["c"]
@@ -40,21 +37,15 @@ C = TARGETS["c"]
 
 # Each run takes each dtype by one of the compilers, a full run by all.
 @pytest.mark.parametrize(("compiler", "d"), pairs(COMPILERS, ALL), ids=str)
-def test_every_opcode(compiler: str, d: DType, tmp_path: Path) -> None:
+def test_every_opcode(compiler: str, d: DType) -> None:
     made = [(o, *kernel_for(o, d, 1)) for o in opcodes_of(d)]
     supports = renderer(C).supports
     ready = [decompose(kernel, supports, "c") for _, kernel, _ in made]
     got = [{n: a.copy() for n, a in held.items()} for _, _, held in made]
-    with using(cc=compiler):
+    with using(cc=" ".join((compiler, *STRICT))):
         run_kernels(ready, got, "c")
     for (opcode, _, held), kernel, actual in zip(made, ready, got, strict=True):
         same(actual, answer(kernel, held), f"{opcode} {d!r} by {compiler}", opcode in ("min", "max"))
-    steps = [KernelStep(k, tuple(Location("inputs", n, m.size * m.dtype.bytes)
-                                 for n, m in enumerate(k.memories)), (True,) * len(k.memories), 0.0)
-             for k in ready]
-    plans = {"f": Plan("f", [], [], steps, 0, [])}
-    (tmp_path / "words.c").write_text(RenderedModule(plans, C, {"f": "zt_f"}).text())
-    run(compiler, *STRICT, "-O2", "-c", "words.c", cwd=tmp_path)
 
 
 @pytest.mark.slow
