@@ -13,8 +13,10 @@ from ztorch import ops
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.text import show
 
+GRID = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=1))  # a unit: few elements are enough
 RANDOM = np.random.default_rng(4)
 
 
@@ -97,3 +99,39 @@ def test_one_kernel_stores_whole_vectors(body: Callable[..., Value], stores: int
     text = show(plan.steps[-1].kernel)
     assert len(plan.steps) == 1 + (body is thirds) and "gather" not in text and "scatter" not in text, text
     assert sum(" store " in f" {line}" for line in text.splitlines()) == stores
+
+
+def every_third(x: Value, c: Value, s: Value) -> Value:
+    """The second of each three, whose last vector ends at the end of x."""
+    rows = ops.reshape(x, (-1, 12))
+    return ops.exp(rows[:, 1::3]) + rows[:, 2::3]
+
+
+def odd_start(x: Value, c: Value, s: Value) -> Value:
+    """Places from the third on, of which no vector begins at a multiple of four."""
+    return x[..., 2::2] * 2.0
+
+
+def five_apart(x: Value, c: Value, s: Value) -> Value:
+    return ops.reshape(x, (-1, 5))[:, 0] + 1.0
+
+
+@together()
+@pytest.mark.parametrize("body", [*BODIES, every_third, odd_start, five_apart], ids=lambda f: f.__name__)
+def test_values_on_a_grid(body: Callable[..., Value]) -> None:
+    """Threads with four neighbors, and where rows have no multiple of four, with one."""
+    for shape in ((30, 144), (60, 90)) if body is not of_products else ((48, 64),):
+        j = job(body, *shape)
+        agree(j, interpreted(j, GRID), terms=20)
+
+
+@together()
+@pytest.mark.parametrize(("body", "loads", "stores"), [
+    (rotated, 4, 2), (repeated, 1, 4), (dilated, 1, 2), (every_third, 3, 1), (odd_start, 0, 0)],
+    ids=lambda p: getattr(p, "__name__", ""))
+def test_threads_of_a_grid_store_whole_vectors(body: Callable[..., Value], loads: int, stores: int) -> None:
+    """Loads and stores of four elements at once, from places where 16 bytes begin; no other access."""
+    kernel = plan_of(job(body, 32, 192).graph, GRID)[0].steps[-1].kernel
+    vectors = [i.opcode for i in kernel.body if i.opcode in ("load", "store") and i.attrs["align"] == 16]
+    assert (vectors.count("load"), vectors.count("store")) == (loads, stores)
+    assert not vectors or len(vectors) == sum(i.opcode in ("load", "store") for i in kernel.body)

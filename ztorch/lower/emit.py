@@ -143,7 +143,7 @@ class Emitter:
     def _has_step(self, flat: Index, step: int) -> bool:
         """Whether whole lanes read elements that are `step` apart."""
         lane = self.lane
-        return lane is not None and self.lanes > 1 and not self.aligned and self.mask is None and (
+        return lane is not None and self.lanes > 1 and self.mask is None and (
             flat.factor(lane) == step) and not flat.without(lane).mentions(lane) and all(
             not isinstance(atom, LoadedIndex) for atom, _ in flat.terms)
 
@@ -157,17 +157,19 @@ class Emitter:
 
     def _load_strided(self, v: Value, flat: Index, step: int) -> Operand:
         """Lanes that are `step` elements apart, from as many vectors. Those of all elements between
-        are the same, where these are read, too; else the last vector ends at the last lane."""
+        are the same, where these are read, too, or vectors are aligned; else the last vector ends
+        at the last lane."""
         b, n = self.b, self.lanes
         assert self.lane is not None and self.strided is not None
         first = flat.const % step
         ends = flat - first, flat - first + (step - 1)
-        shared = all((v, end) in self.strided for end in ends)
+        shared = self.aligned or all((v, end) in self.strided for end in ends)
         base, off = self._sum((ends[0] if shared else flat).without(self.lane))
         at = b.add(base, b.mul(self.bound[self.lane], step))
         last = (step - 1) * (n if shared else n - 1)
         starts = [min(start, last) for start in range(0, step * n, n)]
-        vectors = [b.load(self.memory[v], at, off=off + start, lanes=n) for start in starts]
+        mem, align = self.memory[v], self._align(self.memory[v], n)
+        vectors = [b.load(mem, at, off=off + start, lanes=n, align=align) for start in starts]
         elements = range(first if shared else 0, n * step, step)
         x = picked(b, vectors, [(k // n, k - starts[k // n]) for k in elements])
         return b.ne(x, 0) if v.dtype is boolean else x
@@ -202,7 +204,7 @@ class Emitter:
             xs = [b.cast(x, dtype=b.memories[mem].dtype) for x in xs]
         for k in range(step):
             places = [(i % step, i // step) for i in range(k * n, (k + 1) * n)]
-            b.store(mem, at, picked(b, xs, places), off=off + k * n)
+            b.store(mem, at, picked(b, xs, places), off=off + k * n, align=self._align(mem, n))
 
     def _align(self, mem: str, lanes: int) -> int:
         return lanes * self.b.memories[mem].dtype.bytes if self.aligned and lanes > 1 else 0

@@ -28,7 +28,7 @@ from ztorch.lower.loops import evaluate, spread
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridElementSchedule
-from ztorch.lower.tuning import GROUP_THREADS, SHORT_BYTES
+from ztorch.lower.tuning import GROUP_THREADS, INTERLEAVED_MAX, SHORT_BYTES
 
 LANES_JOINED = 4  # of the opcode `join`
 
@@ -41,7 +41,7 @@ def propose(region: Region, limits: Limits) -> GridElementSchedule:
     assert grid is not None
     axes, full = _axes(region)
     n = 1 if grid.implicit_simd else usual_width(region, grid)
-    vectorized = can_vectorize(region, full, axes[-1], n) or (
+    vectorized = _in_vectors(region, full, axes[-1], n) or (
         _short(region) and _can_be_joined(region, full, axes[-1], n))
     width = n if vectorized else 1
     threads_wanted = min(GROUP_THREADS, grid.threads, power_of_two(region.size // width))
@@ -55,7 +55,7 @@ def refusal(s: GridElementSchedule, region: Region, limits: Limits) -> str:
     axes, full = _axes(region)
     if not 1 <= s.threads <= grid.threads:
         return f"threads({s.threads}) must be between 1 and {grid.threads}"
-    return width_refusal(s.width, grid, can_vectorize(region, full, axes[-1], s.width) or (
+    return width_refusal(s.width, grid, _in_vectors(region, full, axes[-1], s.width) or (
         _can_be_joined(region, full, axes[-1], s.width)))
 
 
@@ -63,6 +63,12 @@ def _short(region: Region) -> bool:
     """Whether elements are shorter than the unit of stores, so that storing several at once pays
     even if they are loaded one by one."""
     return all(v.dtype.bytes < SHORT_BYTES and v.dtype is not boolean for v in region.stores)
+
+
+def _in_vectors(region: Region, full: dict[Var, Index], last: Var, n: int) -> bool:
+    """Whether one thread can load, compute and store vectors of n neighbors, or of elements that
+    are a few apart, which it picks from whole vectors."""
+    return can_vectorize(region, full, last, n, widest_step=min(n, INTERLEAVED_MAX))
 
 
 def _can_be_joined(region: Region, full: dict[Var, Index], last: Var, n: int) -> bool:
@@ -91,8 +97,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     with workgroups(b, groups, limits.grid) as g, threads(b, s.threads) as t:
         at = b.add(b.mul(g, s.threads), t)
         with where(b, b.lt(at, size) if size % s.threads else None):
-            e = along(Emitter(b, memory, members=region.flat), at, axes, s.width)
-            if can_vectorize(region, full, axes[-1], s.width):
+            e = along(Emitter(b, memory, members=region.flat, strided=()), at, axes, s.width)
+            if _in_vectors(region, full, axes[-1], s.width):
                 evaluate(e, region.members, region, full, target)
             else:
                 _joined(e, region, full, target)

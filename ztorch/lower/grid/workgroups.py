@@ -64,10 +64,11 @@ def usual_width(region: Region, grid: GridLimits) -> int:
 
 
 def can_vectorize(region: Region, full: dict[Var, Index], last: Var, n: int,
-                  members: Sequence[Value] | None = None) -> bool:
+                  members: Sequence[Value] | None = None, widest_step: int = 1) -> bool:
     """Whether one thread can compute a vector of n neighbors along a loop. Every load and store
     must be contiguous and aligned, or uniform over the vector, and no other computation may depend
-    on the position along the loop. `members` are the values that read; None means all."""
+    on the position along the loop. `members` are the values that read; None means all. Up to
+    `widest_step`, accesses may also be some elements apart, in vectors that are aligned."""
     if n == 1:
         return True
     if last.extent % n:
@@ -86,8 +87,9 @@ def can_vectorize(region: Region, full: dict[Var, Index], last: Var, n: int,
         at = flat.replace(full)
         step = at.factor(last)
         rest = at - Index.of(last) * step
-        offsets = (v.size, rest.const, *(f for _, f in rest.terms)) if step else ()
-        if step not in (0, 1) or rest.mentions(last) or any(k % n for k in offsets):
+        start = rest.const - rest.const % max(1, step)
+        offsets = (v.size, start, *(f for _, f in rest.terms)) if step else ()
+        if not 0 <= step <= widest_step or rest.mentions(last) or any(k % n for k in offsets):
             return False
     return True
 
