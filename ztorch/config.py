@@ -18,7 +18,7 @@ from ztorch.errors import ConfigError, unknown
 from ztorch.flags import flag as flag
 from ztorch.flags import with_flags_checked
 from ztorch.names.class_names import register
-from ztorch.names.own_functions import registered_name
+from ztorch.names.own_functions import in_memory, registered_name
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -184,7 +184,7 @@ def described(x: Any, owner: str) -> Any:
         return {"class_name": type(x).config_name, "config": x.get_config()}
     if isinstance(x, (list, tuple)):
         return [described(item, owner) for item in x]
-    if x is None or isinstance(x, (bool, int, float, str, dict)):
+    if in_memory() or x is None or isinstance(x, (bool, int, float, str, dict)):
         return x
     if hasattr(x, "item") and getattr(x, "ndim", 1) == 0:  # a NumPy number
         return x.item()

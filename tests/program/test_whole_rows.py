@@ -124,3 +124,39 @@ def test_the_loss_of_probabilities_along_a_padded_axis(make: Any) -> None:
         losses.append([*program.fit(x, y, epochs=2, verbose=0).history["loss"],
                        *model.get_weights()[0].ravel()])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4, atol=1e-6)
+
+
+def upscaled(x: Any) -> Any:
+    """Each pixel has four channels, which become 2 x 2 pixels."""
+    _, height, width, _ = ops.shape(x)
+    x = ops.reshape(x, (-1, height, width, 2, 2))
+    return ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, 2 * height, 2 * width, 1))
+
+
+def pixels(x: np.ndarray) -> np.ndarray:
+    parts = x.reshape(*x.shape[:3], 2, 2).transpose(0, 1, 3, 2, 4)
+    return parts.reshape(x.shape[0], 2 * x.shape[1], 2 * x.shape[2], 1)
+
+
+def test_upscaling_models_train_on_several_sizes_and_predict_others_meanwhile() -> None:
+    x = L.Input((None, None, 4))
+    model = zt.Model(x, L.Lambda(upscaled)(L.Dense(4, use_bias=False)(x)))
+    model.compile("sgd", "mse")
+    small = rng.normal(size=(1, 2, 5, 4)).astype("float32")
+    seen = []
+
+    class Predicting(zt.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            seen.append((self.model.get_weights()[0], self.model.predict(small)))
+
+    for height, width in ((3, 4), (4, 2)):
+        rows = rng.normal(size=(4, height, width, 4)).astype("float32")
+        y = rng.normal(size=(4, 2 * height, 2 * width, 1)).astype("float32")
+        expected = np.mean((pixels(rows @ model.get_weights()[0]) - y) ** 2)
+        history = model.fit(rows, y, epochs=2, batch_size=4, verbose=0, callbacks=[Predicting()])
+        np.testing.assert_allclose(history.history["loss"][0], expected, rtol=1e-4)
+    assert len(seen) == 4 and not np.array_equal(seen[0][0], seen[1][0])
+    for kernel, y in seen:
+        np.testing.assert_allclose(y, pixels(small @ kernel), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.predict(small), pixels(small @ seen[-1][0]), rtol=1e-4,
+                               atol=1e-5)

@@ -185,6 +185,8 @@ def as_value(x: Any, like: Value | None = None) -> Value:
     """
     if isinstance(x, Value):
         return x
+    if like is not None and isinstance(x, np.ndarray) and not x.ndim:  # computed from sizes
+        x = x[()]
     if isinstance(x, (bool, int, float, np.number, np.bool_)):
         d = like.dtype if like is not None else dtype("float32")
         if d.is_int and isinstance(x, (float, np.floating)) and not float(x).is_integer():
@@ -211,9 +213,12 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
-    """Arguments of one shape and one dtype; numbers take the dtype of the first tensor. The first
-    `dtypes_from` arguments keep their own dtype, such as the condition of `where`."""
+    """Arguments of one shape and one dtype; numbers take the dtype of the first tensor, or of the
+    first array where all tensors are arrays. The first `dtypes_from` arguments keep their own
+    dtype, such as the condition of `where`."""
     like = next((a for a in args[dtypes_from:] if isinstance(a, Value)), None)
+    if like is None:
+        like = next((as_value(a) for a in args[dtypes_from:] if np.ndim(a)), None)
     values = [as_value(a, like if k >= dtypes_from else None) for k, a in enumerate(args)]
     typed = values[dtypes_from:]
     for v in typed:

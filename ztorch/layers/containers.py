@@ -21,6 +21,7 @@ from ztorch.layers.merge import Merge
 from ztorch.layers.nested import Container
 from ztorch.layers.spatial import declared
 from ztorch.layers.symbol import leaves
+from ztorch.names.own_functions import in_memory
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -258,11 +259,11 @@ class Lambda(Layer):
             raise ConfigError(f"Lambda takes a function of a tensor, not {function!r}")
         if not isinstance(arguments, (dict, NoneType)):
             raise ConfigError(f"Lambda(arguments={arguments!r}) must be a dict of keywords")
-        self.function = function if not arguments else functools.partial(function, **arguments)
-        self.arguments = arguments
+        self.function, self.arguments = function, arguments
 
     def call(self, x: Any, context: Context) -> Value:
-        y = traced(self.function, f"layer {self.path!r}", x)
+        function = functools.partial(self.function, **self.arguments or {})
+        y = traced(function, f"layer {self.path!r}", x)
         first = leaves(x)[0]
         if not isinstance(y, Value):
             raise shape_error(f"its function returned {type(y).__name__} {y!r}",
@@ -273,6 +274,9 @@ class Lambda(Layer):
         return y
 
     def get_config(self) -> dict[str, Any]:
+        if in_memory():
+            return {"name": self.name, "function": self.function, "arguments": self.arguments,
+                    **self.policy_config()}
         raise ConfigError(f"layer {self.name!r} is a Lambda, and a config cannot store a function; "
                           "make it a subclass of Layer, which is saved by its name")
 

@@ -13,6 +13,7 @@ from ztorch.initializers import Shape
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import leaves
+from ztorch.names.own_functions import in_memory
 
 if TYPE_CHECKING:
     from ztorch.kernels import KernelFunction
@@ -123,5 +124,8 @@ class Kernel(Layer):
         return y
 
     def get_config(self) -> dict[str, Any]:
+        if in_memory():
+            return {"name": self.name, "function": self.function, "weights": self.specs,
+                    "options": self.options, "trainable": self.trainable}
         raise ConfigError(f"layer {self.name!r} is a Kernel, and a config cannot store a function; "
                           "make it a subclass of Layer that calls the kernel")

@@ -19,7 +19,7 @@ from ztorch.layers.context import Context
 from ztorch.layers.input_spec import check_inputs
 from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
-from ztorch.layers.naming import checked_name, need_shallow, snake_case
+from ztorch.layers.naming import checked_name, need_shallow, snake_case, unused
 from ztorch.layers.on_tensors import OnTensors, has_numbers, in_graph
 from ztorch.layers.own_policy import WithPolicy
 from ztorch.layers.plain_calls import (
@@ -135,12 +135,12 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         named = next((n for n in ("inputs", "query") if n in keywords), "") if not inputs else ""
         inputs = tuple(map(tensors_of, [keywords.pop(named)] if named else inputs))
         inside = bool(current_layer()) or tracing.get() is not None  # the call of another layer
-        if context is None and has_numbers((inputs, keywords), arrays=not inside):
+        symbolic = context is None and bool(symbols((inputs, keywords)))
+        if context is None and not symbolic and has_numbers((inputs, keywords), not inside):
             if tracing.get() is None:
                 return dispatch.call_layer(self, inputs, **keywords)
             inputs = tuple(nested(in_graph, x) for x in inputs)  # weights must not be constants
             keywords = {name: nested(in_graph, x) for name, x in keywords.items()}
-        symbolic = context is None and bool(symbols((inputs, keywords)))
         passed = context is not None
         if not passed and not symbolic:
             context = cast("Context | None", tracing.get())
@@ -209,7 +209,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
 
     # -- layers in layers --------------------------------------------------------------------------
 
-    def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
+    def adopt(self, spec: Any, reserved: Collection[str] = (), attribute: str = "") -> Layer:
         """Makes a layer part of this one. Its weights then belong to this layer as well.
 
         A layer without a name is named after its class and numbered among its siblings.
@@ -217,6 +217,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         Args:
             spec: A layer, or its config.
             reserved: Names that automatic names must avoid.
+            attribute: The attribute that holds the layer. It tells layers of the same name apart.
 
         Raises:
             ConfigError: It is not a layer, is already part of this one, or its name is taken.
@@ -235,13 +236,14 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         if any(self is other for _, other in layer.walk()):
             raise ConfigError(f"{here} cannot contain itself; create a second one")
         need_shallow(self, layer, 1 + max(depth for depth, _ in layer.walk()))
-        taken = {other.name for other in self.adopted}
+        taken = {other.name_in_path or other.name for other in self.adopted}
         if layer.name in taken and layer.keeps_name:
-            raise ConfigError(f"{here} has two layers named {layer.name!r}; set name= of one")
-        base, k, numbered = layer.name, 0, not layer.keeps_name
-        while numbered and (layer.name in taken or layer.name in reserved):
-            k += 1
-            layer.name = f"{base}_{k}"
+            if not attribute:
+                raise ConfigError(f"{here} has two layers named {layer.name!r}; set name= of one")
+            if layer.adopter is None:
+                layer.name_in_path = unused(attribute, taken)
+        if not layer.keeps_name:
+            layer.name = unused(layer.name, {*taken, *reserved})
         if layer.adopter is None:  # a shared layer keeps its path in its first model
             layer.adopter = self
         self.adopted.append(layer)

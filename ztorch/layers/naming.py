@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Collection
 from typing import Any
 
 from ztorch.config import RESERVED
@@ -36,6 +38,16 @@ def checked_name(name: Any, of: str) -> str:
         raise ConfigError(f"the name {shown} of a {of} {fault}; use printable characters "
                           f"without '/', such as {snake_case(of)!r}")
     return name
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, with a number if it is taken.
+
+    >>> unused("dense", {"dense", "dense_1"})
+    'dense_2'
+    """
+    numbered = (f"{name}_{k}" if k else name for k in itertools.count())
+    return next(n for n in numbered if n not in taken)
 
 
 def need_shallow(outer: LayerNode, layer: LayerNode, levels: int) -> None:

@@ -28,8 +28,8 @@ class Container(Layer, abstract=True):
         for layer in layers:
             self.adopt(layer)
 
-    def adopt(self, spec: Any, reserved: Collection[str] = ()) -> Layer:
-        layer = super().adopt(spec, reserved)
+    def adopt(self, spec: Any, reserved: Collection[str] = (), attribute: str = "") -> Layer:
+        layer = super().adopt(spec, reserved, attribute)
         if isinstance(layer, Input):
             raise ConfigError(f"layer {self.name!r} takes no Input: the enclosing model has one")
         return layer

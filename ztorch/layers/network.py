@@ -278,8 +278,9 @@ class Network(ModelTensors, CopiedModel, abstract=True):
 
     @property
     def weights(self) -> list[Weight]:
-        """All weights, in Keras' order."""
-        self.build()
+        """All weights, in Keras' order; a part of a model may have none until it is called."""
+        if self.knows_inputs or self.adopter is None:
+            self.build()
         return super().weights
 
     def named_weights(self) -> dict[str, Weight]:

@@ -131,9 +131,14 @@ class ClassModel:
         """Whether shapes of inputs are known; for a class with its own `call`, after `build`."""
         return self.own_call is None or self.own_call.known
 
+    @property
+    def has_steps_alone(self) -> bool:
+        """Whether the model has no outputs: its class defines custom steps, and no `call`."""
+        return self.own_call is not None and not self.is_class
+
     def need_call(self, verb: str) -> None:
-        """Raises an error unless the model has outputs: a class may define only custom steps."""
-        if self.own_call is not None and not self.is_class:
+        """Raises an error unless the model has outputs."""
+        if self.has_steps_alone:
             raise ConfigError(f"{type(self).__name__} has no call(self, x, training=False), so it "
                               f"cannot be {verb}; define one, or use the networks in its "
                               "attributes, such as model.generator")

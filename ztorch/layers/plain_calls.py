@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 from ztorch.errors import ConfigError
-from ztorch.layers.naming import checked_name
+from ztorch.layers.naming import checked_name, unused
 from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight, tensors_of
@@ -84,7 +83,7 @@ def adopt_attributes(layer: Any) -> None:
     for name, x in list(vars(layer).items()) if layer.is_plain else ():
         for item in leaves(x) if name not in NOT_ATTRIBUTES else ():
             if isinstance(item, LayerNode) and not any(item is other for other in layer.adopted):
-                layer.adopt(item)
+                layer.adopt(item, attribute=name)
         taken = {w.name for w in layer.own_weights}
         if isinstance(x, Weight) and not x.has_own_name and name not in taken:
             x.name, x.has_own_name = checked_name(name, "weight"), True
@@ -102,6 +101,5 @@ def weight_arguments(layer: Any, name: Any, shape: Any,
     shape = (shape,) if isinstance(shape, int) else tuple(shape or ())
     taken = {w.name for w in layer.own_weights}
     if name is None:
-        name = next(n for k in itertools.count() if (
-            n := f"weight_{k}" if k else "weight") not in taken)
+        name = unused("weight", taken)
     return name, shape, "glorot_uniform" if initializer is None else initializer, taken

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY, leaf
+from ztorch.graph.operators import Operators
 from ztorch.graph.value import StandIn, Value, layer_scope
 from ztorch.initializers import Shape
 from ztorch.layers.axes import TRACED, OpenSize
@@ -209,9 +210,7 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
 
     The call is traced at once, for one example, so that the traceback of a mistake shows its line.
     """
-    call = LayerCall(layer, *(
-        nested(lambda x: x if as_symbol(x) is None else as_symbol(x), arguments)
-        for arguments in (args, keywords)))
+    call = LayerCall(layer, *(nested(_argument, arguments) for arguments in (args, keywords)))
     try:
         y, context = _traced(call)
     except ShapeError:
@@ -223,6 +222,13 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
         value, layer, call, context.producers, context.mask_of(value), batch), y)
     layer.calls.append(call)
     return call.result
+
+
+def _argument(x: Any) -> Any:
+    """An argument of a call: Inputs as symbolic tensors, tensors with numbers as arrays."""
+    if isinstance(x, Operators) and not isinstance(x, (Value, StandIn)):
+        return x.numpy()
+    return x if as_symbol(x) is None else as_symbol(x)
 
 
 def _traced(call: LayerCall) -> tuple[Any, Context]:

@@ -21,6 +21,7 @@ class LayerNode(Named, abstract=True):
     name: str  # unique among its siblings
     given_name: str | None  # None: the name is derived from the class
     trainable: bool  # whether an optimizer may change the weights
+    name_in_path: str | None = None  # where a sibling has the same name; None: the name
     building = False  # whether its `build` is running
     adopter: LayerNode | None  # the model or layer that adopted this one
     calls: list[Any]  # calls on symbolic tensors, in order
@@ -36,7 +37,8 @@ class LayerNode(Named, abstract=True):
         if self.adopter is not None and self.adopter.is_wrapper:
             return self.adopter.path
         above = self.adopter.path if self.adopter is not None else ""
-        return f"{above}/{self.name}" if above else self.name
+        name = self.name_in_path or self.name
+        return f"{above}/{name}" if above else name
 
     @property
     def trains(self) -> bool:

@@ -42,7 +42,7 @@ class BucketGraphs:
     def open_axes(self) -> dict[str, str]:
         """The variable axes, by port, as stored in metadata."""
         if self.whole_axes:
-            return {port(role, name): open_axes_text({k: OpenAxis(n) for k, n in axes.items()})
+            return {port(role, name): open_axes_text(axes)
                     for role, side in self.whole_axes.items() for name, axes in side.items()
                     if axes}
         named = {port(role, name): self.context.padding.of(v)
@@ -85,7 +85,9 @@ class BucketTracer:
             rows, sizes, replace(states, data=False, leaves={})).graph)
         x, outputs, context, predict = self._predict(batch_size, sizes, states)
         functions = {"predict": predict}
-        whole = {"x": model.open_axes, "y": open_outputs(model)} if model.mixes_open_axes else {}
+        whole: dict[str, Axes] = {} if not model.mixes_open_axes else {
+            "x": {name: {k: OpenAxis(axis) for k, axis in axes.items()}
+                  for name, axes in model.open_axes.items()}, "y": open_outputs(model)}
         long = {name: {k + 1 for k in whole["y"][name]} if whole else {*context.padding.of(y)}
                 for name, y in outputs.items()}
         targets = {name: _as_long(spec, outputs[name], long[name]) if name in outputs else spec
@@ -99,7 +101,7 @@ class BucketTracer:
             functions["train"] = graphs.train(optimizer)
         if "evaluate" in own:
             functions["evaluate"] = traced_step(graphs, "test_step", optimizer)
-        elif objectives and self.step_data.targets:
+        elif objectives and self.step_data.targets and not model.has_steps_alone:
             functions["evaluate"] = graphs.evaluate()
         results = graphs.results({name: x for graph in functions.values()
                                   for name, x in graph.outputs.items()})

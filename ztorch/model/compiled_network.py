@@ -23,9 +23,24 @@ if TYPE_CHECKING:
     from ztorch.program.program import Program
 
 
+class OfCompile:
+    """An argument of the last compile. An attribute of the model with the same name hides it."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, model: Any, owner: type) -> Any:
+        if model is None:
+            return self
+        if not model.compile_arguments:
+            raise AttributeError(self._name)
+        return model.compile_arguments.get(self._name)
+
+
 class CompiledNetwork(TunedNetwork, abstract=True):
     """A network that keeps its program."""
 
+    loss: Any = OfCompile("loss")
     _pipeline: Any = None
     _late: LateCompile | None = None  # a compile that waits for data
     _asked: LateCompile | None = None  # the last compile
@@ -167,8 +182,9 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def compile_if_due(self, function: str) -> None:
         """Compiles a waiting program once data have determined its sizes, and again for larger
-        data. For predictions it omits a loss whose targets are not yet known."""
-        arguments = None if self._late is None else self._late.due(function)
+        data. For predictions it omits a loss whose targets are not yet known. A program that is
+        training stays."""
+        arguments = None if self._late is None or self._trains else self._late.due(function)
         if arguments is not None:
             before = self.program
             try:
@@ -183,6 +199,19 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             elif before is not None:
                 hand_over(before, program)
                 program.lend_weights()
+
+    @property
+    def _trains(self) -> bool:
+        """Whether a program is training, and a callback asks."""
+        weights = None if self._programs is None else self._programs.training.model_weights
+        return weights is not None and weights.busy
+
+    @property
+    def sizes_beside(self) -> dict[str, Any]:
+        """The sizes of open axes for which a callback needs a program beside the one that is
+        training; empty if that one fits."""
+        return dict(self._late.sizes) if (
+            self._late is not None and self._late.is_due and self._trains) else {}
 
     def keep(self, make: Callable[..., Program], arguments: dict[str, Any]) -> Program:
         """Creates the program that the network uses from now on.

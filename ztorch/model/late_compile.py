@@ -62,6 +62,11 @@ class LateCompile:
         self._compiled = self._known
 
     @property
+    def is_due(self) -> bool:
+        """Whether the compiled program does not fit all data."""
+        return bool(self._compiled != self._known)
+
+    @property
     def _known(self) -> Any:
         return dict(self.sizes), self.batches, self.targets, self.step_data
 
@@ -114,10 +119,11 @@ class LateCompile:
             self.targets = {}
 
     def takes_any(self, model: Network) -> bool:
-        """Whether a loss accepts targets unchanged."""
+        """Whether a loss accepts targets unchanged, or has no predictions to compare them with: a
+        step calls it."""
         loss = self.arguments["loss"]
-        return loss is not None and any(
-            each.takes_any for each in losses_of(model, loss, None, ()).values())
+        return loss is not None and (model.has_steps_alone or any(
+            each.takes_any for each in losses_of(model, loss, None, ()).values()))
 
     def hold_targets(self, x: Any, y: Any, model: Network, program: Program | None) -> None:
         """Records the form of targets that losses accept unchanged, if a program expects another
@@ -139,7 +145,7 @@ class LateCompile:
 
     def due(self, function: str) -> dict[str, Any] | None:
         """The arguments with which to compile now; None if the compiled program fits all data."""
-        if self._compiled == self._known:
+        if not self.is_due:
             return None
         self.keep()
         predicts = function == "predict" and self.targets is None and self.arguments["loss"] is None

@@ -72,6 +72,7 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
         if loss is None and (name not in targets or name not in measured):
             continue
         target = (_measured(targets[name], y) if loss is None else
+                  targets[name] if model.has_steps_alone and name in targets else
                   _described(loss, name, y, targets.get(name)))
         seen = _measured(target, y) if target.classes is None else target
         metrics_list = metrics_.resolve(metrics_of.get(name, ()), seen, y.shape)

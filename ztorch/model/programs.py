@@ -21,6 +21,7 @@ _NEEDED = {"train": ("optimizer", "loss", "metrics", "loss_weights", "targets", 
            "evaluate": ("loss", "metrics", "loss_weights", "targets", "step_data"),
            "predict": ()}
 _TRAINING = _NEEDED["train"]
+_Items = tuple[tuple[str, Any], ...]
 
 
 class ModelPrograms:
@@ -38,8 +39,8 @@ class ModelPrograms:
         self.compiled = compiled
         self._layers = [layer for _, layer in model.walk()]
         self._make, self.arguments = make, arguments
-        # by batch size, function, and outputs with weights
-        self._others: dict[tuple[int, str, tuple[tuple[str, int], ...]], Program] = {}
+        # by batch size, function, outputs with weights, and other sizes of open axes
+        self._others: dict[tuple[int, str, _Items, _Items], Program] = {}
         self.training = compiled  # the program that trains, if any
         compiled.relatives = weakref.ref(self)
 
@@ -53,19 +54,24 @@ class ModelPrograms:
         return self._layers == [layer for _, layer in model.walk()]
 
     @contextmanager
-    def running(self, function: str, batch_size: int | None,
-                weighted: Mapping[str, int]) -> Iterator[Program]:
+    def running(self, function: str, batch_size: int | None, weighted: Mapping[str, int],
+                sizes: Mapping[str, Any]) -> Iterator[Program]:
         """The program that runs a function on batches of this size, with the model's weights.
         Weights trained by another program go back to the one that compile returned. `weighted` are
-        the axes of steps that weights of an output have, of outputs that have separate weights."""
+        the axes of steps that weights of an output have, of outputs that have separate weights.
+        `sizes` are those of open axes where another program is needed."""
         compiled = self.compiled
         if function != "predict":
             compiled.need(function)
         if self.training is not compiled:  # a callback asks
             hand_over(self.training, compiled)
         compiled.take_weights()
-        program = self._weighted(function, batch_size, weighted) if weighted else self._sized(
-            function, batch_size)
+        if sizes:
+            program = self._other(function, batch_size or compiled.buckets.batch_size, weighted,
+                                  sizes)
+        else:
+            program = self._weighted(function, batch_size, weighted) if weighted else self._sized(
+                function, batch_size)
         if program is compiled:
             yield compiled
         elif function == "train":
@@ -92,7 +98,7 @@ class ModelPrograms:
             raise ConfigError(f"layer {layer!r} is stateful: it stores states for batches of "
                               f"{axis[-1]} rows, not of {size}; omit batch_size, or compile "
                               f"with batch_size={size}")
-        return self._other(function, size, {})
+        return self._other(function, size, {}, {})
 
     def _weighted(self, function: str, batch_size: int | None,
                   weighted: Mapping[str, int]) -> Program:
@@ -101,29 +107,32 @@ class ModelPrograms:
         if self.compiled.adapter.stateful or self.compiled.metadata.whole_batches:
             return self._sized(function, batch_size)
         size = positive("batch_size", batch_size or self.compiled.buckets.batch_size)
-        return self._other(function, size, weighted)
+        return self._other(function, size, weighted, {})
 
     def for_rows(self, program: Program, function: str, rows: int) -> Program:
         """A program that runs a function as `program` does, on batches of at least so many rows; of
         exactly so many where the function combines them."""
-        weighted = next((key for (_, _, key), other in self._others.items() if other is program),
-                        ())
+        none: tuple[_Items, _Items] = (), ()
+        made_for = next((key[2:] for key, other in self._others.items() if other is program), none)
         exact = function in self.compiled.metadata.whole_batches
-        sizes = [size for size, verb, key in self._others
-                 if key == weighted and size >= rows and {*_NEEDED[function]} <= {*_NEEDED[verb]}]
-        return self._other(function, rows if exact else min(sizes, default=rows), dict(weighted))
+        counts = [size for size, verb, *key in self._others if (*key,) == made_for
+                  and size >= rows and {*_NEEDED[function]} <= {*_NEEDED[verb]}]
+        return self._other(function, rows if exact else min(counts, default=rows),
+                           *map(dict, made_for))
 
-    def _other(self, function: str, size: int, weighted: Mapping[str, int]) -> Program:
-        key = tuple(sorted(weighted.items()))
+    def _other(self, function: str, size: int, weighted: Mapping[str, int],
+               sizes: Mapping[str, Any]) -> Program:
+        axes, lengths = tuple(sorted(weighted.items())), tuple(sorted(sizes.items()))
         for verb, needed in _NEEDED.items():
-            if (size, verb, key) in self._others and set(_NEEDED[function]) <= set(needed):
-                return self._others[size, verb, key]
+            program = self._others.get((size, verb, axes, lengths))
+            if program is not None and set(_NEEDED[function]) <= set(needed):
+                return program
         arguments = {k: v for k, v in self.arguments.items()
                      if k not in _TRAINING or k in _NEEDED[function]}
-        more = {"weighted": weighted} if weighted else {}
+        more = {name: x for name, x in (("weighted", weighted), ("sizes", sizes)) if x}
         program = self._make(**{**arguments, "batch_size": size, "decode": False, **more})
         program.relatives = weakref.ref(self)
-        self._others[size, function, key] = program
+        self._others[size, function, axes, lengths] = program
         return program
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             self.compile()
         if self._programs is None:
             raise self._without_sizes()
-        return self._programs.running(function, batch_size, weighted or {})
+        return self._programs.running(function, batch_size, weighted or {}, self.sizes_beside)
 
     @as_in_keras("x batch_size verbose steps callbacks")
     @checked

@@ -18,7 +18,7 @@ def own_functions(model: Any, loss: Any, optimizer: Any) -> frozenset[str]:
     its class, and all that compute scores if only layers add the loss, or keep metrics."""
     own: frozenset[str] = model.own_functions
     trains = optimizer is not None
-    if model.own_call is not None and not model.is_class:  # it has steps alone
+    if model.has_steps_alone:
         return own
     scored = (trains and "train" not in own) if loss is None else keeps_metrics(model)
     return own | {"evaluate", *(["train"] if trains else [])} if scored else own

@@ -13,6 +13,7 @@ registered: dict[str, Any] = {}  # registered by `zt.saving.register_keras_seria
 
 _NONE: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 _by_name: ContextVar[bool] = ContextVar("by_name", default=False)
+_in_memory: ContextVar[bool] = ContextVar("in_memory", default=False)
 _known: ContextVar[Mapping[str, Callable[..., Any]]] = ContextVar("known", default=_NONE)
 
 
@@ -59,3 +60,18 @@ def functions_by_name() -> Iterator[None]:
         yield
     finally:
         _by_name.reset(token)
+
+
+@contextmanager
+def configs_in_memory() -> Iterator[None]:
+    """Within the block, configs are for copies: they may hold functions and arrays as they are."""
+    token = _in_memory.set(True)
+    try:
+        yield
+    finally:
+        _in_memory.reset(token)
+
+
+def in_memory() -> bool:
+    """Whether configs may hold functions and arrays."""
+    return _in_memory.get()

@@ -32,10 +32,16 @@ def sizes(shape: Any) -> tuple[int, ...]:
     >>> sizes([2, 3]), sizes(4)
     ((2, 3), (4,))
     """
-    axes = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+    several = isinstance(shape, Iterable) and not isinstance(shape, str) and not _is_scalar(shape)
+    axes = tuple(n.item() if _is_scalar(n) else n for n in (shape if several else (shape,)))
     if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0 for n in axes):
         raise shape_error(f"{shape!r} is not a shape", fix="use a tuple such as (2, 3)")
     return axes
+
+
+def _is_scalar(x: Any) -> bool:
+    """Whether x is an array of one number without axes, which an op computed from sizes."""
+    return isinstance(x, np.ndarray) and x.ndim == 0
 
 
 @op(Sample((), {"shape": (2, 3), "value": 1.5}), primitive=_FULL,

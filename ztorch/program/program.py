@@ -59,7 +59,7 @@ class Program(Verbs, Predictor):
         programs = self.relatives() if self.relatives is not None else None
         if programs is not None and (weighted or programs.training is not self):
             size = checked_batch_size(batch_size, self.buckets) if weighted else None
-            return programs.running(function, size, weighted or {})
+            return programs.running(function, size, weighted or {}, {})
         return nullcontext(self)
 
     @property

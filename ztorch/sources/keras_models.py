@@ -11,6 +11,7 @@ from ztorch.interchange.keras_objects import custom_object_scope, deserialize_ke
 from ztorch.layers.core import Input
 from ztorch.model.model import Model
 from ztorch.model.sequential import Sequential
+from ztorch.names.own_functions import configs_in_memory
 from ztorch.sources.load_model import load_model
 from ztorch.sources.saving import save_model
 
@@ -77,7 +78,8 @@ def clone_model(model: Model, input_tensors: Any = None,
     if model.own_call is not None:
         raise ConfigError(f"model {model.name!r} is a class with its own call(); make another "
                           f"{type(model).__name__}, and set_weights(model.get_weights())")
-    config = model.get_config()
+    with configs_in_memory():
+        config = model.get_config()
     if clone_function is not None:
         layers = iter(model.adopted)
         config["layers"] = [spec if spec["class_name"] == "Input" else clone_function(next(layers))
