@@ -22,7 +22,7 @@ from ztorch.interchange.onnx.contents import (
     StoredCodes,
 )
 from ztorch.interchange.onnx.formats import FORMATS
-from ztorch.interchange.onnx.order import need_order
+from ztorch.interchange.onnx.order import order_of
 from ztorch.interchange.onnx.protobuf import (
     DTYPES,
     MOST,
@@ -86,12 +86,13 @@ class OnnxReader:
                                     "no real model has as many, so do not trust this file")
             proto = self._checked(lambda: self.onnx.inliner.inline_local_functions(proto))
         graph, arrays = proto.graph, self.initializers(proto.graph)
-        nodes = tuple(self.node(n) for n in graph.node)
-        need_order(self.source, nodes, {*arrays, *(v.name for v in graph.input)})
+        in_file = [self.node(n) for n in graph.node]
+        order = order_of(self.source, in_file, {*arrays, *(v.name for v in graph.input)})
+        nodes = tuple(in_file[k] for k in order)
         if not graph.output:
             raise ArtifactError(f"{self.source} has no outputs, so nothing of it is computed; "
                                 "export the model again")
-        light = without_data(proto)
+        light = without_data(proto, order)
         if all(n.domain or is_standard(n.op) for n in nodes):  # else the importer names all others
             self._checked(lambda: need_valid(light))
         return OnnxFile(

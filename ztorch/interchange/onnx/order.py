@@ -1,40 +1,53 @@
-"""Checks that each node of a file only reads results of earlier nodes."""
+"""The order in which nodes of a file are computed: each after those whose results it reads."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Mapping, Sequence
 
 from ztorch.errors import ArtifactError
 from ztorch.interchange.onnx.contents import NodeSpec
 
 
-def need_order(path: str, nodes: Sequence[NodeSpec], defined: Collection[str]) -> None:
-    """Raises an ArtifactError for the first node with an undefined operand: one that no node
-    computes, that a later node computes, or that depends on the node itself.
+def order_of(path: str, nodes: Sequence[NodeSpec], defined: Collection[str]) -> list[int]:
+    """The numbers of the nodes in an order of computation, which is that of the file where it can
+    be: some tools append nodes that earlier ones read, and ONNX Runtime takes their files.
+
+    Raises an ArtifactError for an operand that no node computes, or that depends on its reader.
 
     Args:
         path: The file, for error messages.
         nodes: Its nodes, in the order of the file.
         defined: The names of inputs and initializers.
     """
-    producers = {name: spec for spec in nodes for name in spec.outputs if name}
-    ready = set(defined)
-    for spec in nodes:
+    producers = {name: k for k, spec in enumerate(nodes) for name in spec.outputs if name}
+    readers: list[list[int]] = [[] for _ in nodes]
+    ready, missing = [], []
+    for k, spec in enumerate(nodes):
+        operands = {name for name in spec.reads if name and name not in defined}
         for name in spec.reads:
-            if not name or name in ready:
-                continue
-            if name not in producers:
+            if name in operands and name not in producers:
                 raise ArtifactError(f"{path}: node {spec} reads {name!r}, which nothing defines; "
                                     "export the model again")
-            cycle = _cycle(spec, producers)
-            if cycle:
-                names = " -> ".join(map(str, cycle))
-                raise ArtifactError(f"{path}: node {spec} depends on its own result: {names}; "
-                                    "export the model again")
-            raise ArtifactError(f"{path}: node {spec} reads {name!r}, which only a later node "
-                                f"computes, {producers[name]}; nodes must come in the order of "
-                                "computation")
-        ready.update(name for name in spec.outputs if name)
+        missing.append(len(operands))
+        for name in operands:
+            readers[producers[name]].append(k)
+        if not operands:
+            ready.append(k)
+    order = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for k in readers[order[-1]]:
+            missing[k] -= 1
+            if not missing[k]:
+                heapq.heappush(ready, k)
+    if len(order) < len(nodes):
+        makers = {name: nodes[k] for name, k in producers.items()}
+        cycle = next(filter(None, (_cycle(nodes[k], makers) for k, m in enumerate(missing) if m)))
+        names = " -> ".join(map(str, cycle))
+        raise ArtifactError(f"{path}: node {cycle[0]} depends on its own result: {names}; "
+                            "export the model again")
+    return order
 
 
 def _cycle(start: NodeSpec, producers: Mapping[str, NodeSpec]) -> list[NodeSpec]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +63,9 @@ def package() -> Any:
     return onnx
 
 
-def without_data(proto: Any) -> Any:
-    """A copy of a model for the checker, with inputs in place of large and external arrays.
+def without_data(proto: Any, order: Sequence[int]) -> Any:
+    """A copy of a model for the checker, with nodes in this order, and with inputs in place of
+    large and external arrays.
 
     The checker does not need their numbers, and would open external files in any folder. Ops that
     ONNX Runtime writes without their domain get it.
@@ -82,6 +83,9 @@ def without_data(proto: Any) -> Any:
                 tensor.name, tensor.data_type, tensor.dims))
     del light.graph.initializer[:]
     light.graph.initializer.extend(small)
+    nodes = list(light.graph.node)
+    del light.graph.node[:]
+    light.graph.node.extend([nodes[k] for k in order])
     for node in light.graph.node:
         if node.op_type in WITHOUT_DOMAIN and not node.domain:
             node.domain = "com.microsoft"
