@@ -15,10 +15,11 @@ from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import plan_functions
 from ztorch.compile.watch import Watch
+from ztorch.dtypes import f64
 from ztorch.graph import passes
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
-from ztorch.graph.value import Graph
+from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.params import Params
 from ztorch.lower.rewrites import row_blocks
@@ -158,6 +159,43 @@ def test_rows_that_somebody_reads_are_results() -> None:
     assert sum(v.op.kind == "loop" for v in changed.nodes()) == 2  # a group each, in their order
     for a, b in zip(*(evaluate(g.roots, fed(graph)) for g in (changed, graph)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+
+def _agrees_in_blocks(shape: LargeShape, **outputs: Value) -> None:
+    graph, rng = Graph(outputs), np.random.default_rng(8)
+    feeds = {v: rng.standard_normal(v.shape) for v in graph.leaves("input")}
+    for rows in (1, 2):
+        changed = blocked(graph, shape, rows)
+        assert is_blocked(changed, shape)
+        for a, b in zip(evaluate(changed.roots, feeds), evaluate(graph.roots, feeds), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def _floats(*shapes: tuple[int, ...]) -> list[Value]:
+    return [leaf("input", f"x{k}", shape, f64) for k, shape in enumerate(shapes)]
+
+
+def test_numbers_for_columns_are_none_for_rows_where_there_are_as_many() -> None:
+    q, k, bias, v = _floats((9, 2), (2, 9), (9,), (9, 3))
+    _agrees_in_blocks(LargeShape((), 9, 9), y=ops.matmul(ops.exp(ops.matmul(q, k) + bias), v))
+
+
+def test_an_operand_that_is_as_large_as_the_product() -> None:
+    """Rows that a matrix mixes, added to themselves; a sum over rows that multiplies them."""
+    mixing, x, v, w = _floats((6, 6), (6, 11), (11, 2), (6, 6))
+    y = ops.relu(x)
+    mixed = ops.matmul(mixing, y) + y
+    _agrees_in_blocks(LargeShape((), 6, 11), y=ops.matmul(mixed, v), z=ops.sum(mixed, axis=-1))
+    square = ops.matmul(mixing, w) * ops.tanh(w)
+    _agrees_in_blocks(LargeShape((), 6, 6), y=ops.matmul(ops.transpose(square), ops.tanh(w)))
+
+
+def test_rows_in_another_order_are_not_those_of_a_block() -> None:
+    q, k, v = _floats((9, 2), (2, 7), (7, 3))
+    scores = ops.matmul(q, k)
+    turned = ops.flip(ops.max(scores, axis=-1, keepdims=True), axis=0)
+    _agrees_in_blocks(LargeShape((), 9, 7), y=ops.matmul(scores, v), z=turned * 2.0)
+    _agrees_in_blocks(LargeShape((), 9, 7), y=ops.matmul(scores - turned, v))
 
 
 def test_hidden_columns_are_not_computed() -> None:

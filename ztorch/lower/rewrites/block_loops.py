@@ -22,7 +22,8 @@ class BlockLoops:
 
     def __init__(self, group: Group, new: dict[Value, Value], rows: int):
         self.group, self.shape, self.rows = group, group.shape, rows
-        self.order = [v for v in topological(group.results, group.inputs) if v in group.inner]
+        outside = group.inputs.keys() - group.inner  # a product may read what blocks compute, too
+        self.order = [v for v in topological(group.results, outside) if v in group.inner]
         self.operands = BlockOperands(group, self.order, new)
 
     def results(self) -> dict[Value, Value]:
@@ -70,12 +71,12 @@ class BlockLoops:
             total = pieces[0]
             for piece in pieces[1:]:
                 total = total + piece
-            return OPS.transpose(total) if result.args[1] in self.group.inner else total
+            return OPS.transpose(total) if self.group.large_side(result) else total
         return OPS.concat(*pieces, axis=0) if len(pieces) > 1 else pieces[0]
 
     def _over(self, result: Value) -> bool:
         """Whether a result sums over rows."""
-        return result.op.kind == "contract" and result.args[0] not in self.group.inner
+        return result.op.kind == "contract" and result.args[0] not in self.group.derived
 
     def _segment(self, operands: dict[Use, BlockOperand], start: int, end: int,
                  columns: int) -> list[list[Value]]:
@@ -128,9 +129,8 @@ class BlockLoops:
         zeros = []
         for r in self.group.results:
             if self._over(r):
-                other = next(a for a in r.args if a in self.group.inputs)
-                use = (other, self.operands.role(r, r.args.index(other)))
-                o = operands[use]
+                side = 1 - self.group.large_side(r)
+                o = operands[r.args[side], self.operands.role(r, side)]
                 n = o.value.shape[1 - o.rows] if o.rows is not None else 0
                 zeros.append(OPS.full((columns, n), 0, summing(r.dtype)))
         return zeros
@@ -155,12 +155,14 @@ class BlockLoops:
     def _small_product(self, v: Value, read: dict[Use, Value], made: dict[Value, Value]) -> Value:
         """A product of a large intermediate whose result is small."""
         a, b = v.args
-        matrix, factor = _without_factor(a if a in made else b if b in made else a.args[0], made)
-        if a in made:
+        side = self.group.large_side(v)
+        large = v.args[side] if v.args[side] in self.group.derived else a.args[0]
+        matrix, factor = _without_factor(large, made)
+        if large is a:
             y = v.op(made[matrix], read[b, "whole"], **v.attrs)
             return y if factor is None else y * OPS.broadcast_to(factor, y.shape)
         attrs = {"dtype": summing(v.dtype)} if summing(v.dtype) is not v.dtype else v.attrs
-        other = OPS.transpose(read[a, "across"]) if b in made else read[b, "rows"]
+        other = OPS.transpose(read[a, "across"]) if side else read[b, "rows"]
         if factor is not None:
             other = other * OPS.broadcast_to(factor, other.shape)
         return v.op(OPS.transpose(made[matrix]), other, **attrs)
@@ -179,8 +181,8 @@ class BlockLoops:
             if "axis" in attrs:
                 attrs["axis"] -= len(self.shape.batch)
             return v.op(**attrs)
-        args = tuple(made[a] if a in made else read[a, self.operands.role(v, k)]
-                     for k, a in enumerate(v.args))
+        args = tuple(made[a] if a in made and v.op.kind != "contract" else
+                     read[a, self.operands.role(v, k)] for k, a in enumerate(v.args))
         if v.op.kind == "reduce":
             return v.op(*args, axes=(1,))
         if is_broadcast(v):

@@ -73,18 +73,19 @@ class BlockOperands:
             numbers = np.arange(n).reshape([n if k == axis else 1 for k in range(v.rank)])
             self.by_use[v, "range"] = self._aligned(constant(numbers, v.dtype))
             return
+        product = v.op.kind == "contract"
+        large = self.group.large_side(v) if product and v not in inner else None
         for k, a in enumerate(v.args):
-            base = a if a in inner else self._inner_transpose(a)
-            if base in inner:
+            if k == large or (a in inner and not product):
                 continue
             use = a, self.role(v, k)
             if use in self.by_use:
                 continue
             x = self.new[a]
-            if v.op.kind == "contract":
+            if product:
                 rows, columns = _AXES[use[1]]
                 self.by_use[use] = BlockOperand(x, rows, columns)
-            elif self.shape.is_row(a) and a.rank < len(self.shape.sizes):
+            elif a.rank == v.rank < len(self.shape.sizes):  # a number for each row
                 self.by_use[use] = BlockOperand(x, rows=0)
             else:
                 self.by_use[use] = self._aligned(x)
@@ -97,7 +98,7 @@ class BlockOperands:
             return "rows" if k == 0 else "steps"
         if k == 0:
             return "across"
-        return "whole" if v.args[0] in self.group.inner else "rows"
+        return "whole" if v.args[0] in self.group.derived else "rows"
 
     def _range_axis(self, v: Value) -> int | None:
         """The axis along which v counts, if blocks differ in it."""
@@ -111,6 +112,3 @@ class BlockOperands:
         x = OPS.reshape(x, (*(1,) * (rank - x.rank), *x.shape))
         return BlockOperand(x, rows=0 if x.shape[-2] > 1 else None,
                             columns=1 if x.shape[-1] > 1 else None)
-
-    def _inner_transpose(self, v: Value) -> Value | None:
-        return v.args[0] if v not in self.group.inputs and len(v.args) == 1 else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ztorch.graph.body import SHARED
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.index import Index, Var
+from ztorch.lower.positions import flatten
 from ztorch.lower.region import traced
 
 
@@ -40,7 +41,13 @@ class Group:
     shape: LargeShape
     results: list[Value]
     inner: set[Value] = field(default_factory=set)  # values computed block by block
+    derived: set[Value] = field(default_factory=set)  # those that depend on a large product
     inputs: dict[Value, None] = field(default_factory=dict)  # values computed before the loop
+
+    def large_side(self, result: Value) -> int:
+        """Which operand of a product is large, or the transpose of a large value."""
+        return next(k for k, a in enumerate(result.args) if a in self.derived or (
+            a not in self.inputs and len(a.args) == 1 and a.args[0] in self.derived))
 
 
 def groups(graph: Graph, shape: LargeShape) -> tuple[list[Group], list[Value]]:
@@ -59,6 +66,7 @@ def groups(graph: Graph, shape: LargeShape) -> tuple[list[Group], list[Value]]:
             group = members.setdefault(key, Group(shape, []))
             group.results.append(v)
             group.inner |= inner
+            group.derived |= inner & derived.values
             group.inputs.update(inputs)
     number = {v: k for k, v in enumerate(nodes)}
     return list(members.values()), sorted(nodes, key=lambda v: (levels[v], number[v]))
@@ -98,7 +106,7 @@ class _Derived:
         if v.op.kind == "reduce":
             return v.args[0].shape == shape.sizes and v.attrs["axes"] == (len(shape.sizes) - 1,)
         if shape.is_row(v) and len(v.args) == 1 and shape.is_row(v.args[0]):
-            return v.op.movement or pointwise(v)
+            return _keeps_order(v) if v.op.movement else pointwise(v)
         if v.shape == shape.sizes and is_broadcast(v):
             return shape.is_row(v.args[0]) and v.args[0].rank == v.rank
         return (v.shape == shape.sizes or shape.is_row(v)) and pointwise(v)
@@ -155,7 +163,8 @@ def _cone(result: Value, derived: _Derived) -> tuple[set[Value], dict[Value, Non
             continue
         inner.add(v)
         for a in v.args:
-            if a in derived.values or _made_inside(a, derived.shape):
+            if v.op.kind != "contract" and (
+                    a in derived.values or _made_inside(a, derived.shape)):
                 stack.append(a)
             else:
                 inputs[a] = None
@@ -192,6 +201,15 @@ def _transposed(v: Value) -> Value | None:
     trace = traced(v, (*batch, row, column))
     swapped = not trace.computed and trace.reads == [(v.args[0], (*batch, column, row))]
     return v.args[0] if swapped else None
+
+
+def _keeps_order(v: Value) -> bool:
+    """Whether a movement only reshapes its argument."""
+    [x] = v.args
+    index = tuple(Index.of(Var(f"p{k}", n)) for k, n in enumerate(v.shape))
+    trace = traced(v, index)
+    return not trace.computed and [(a, flatten(at, a.shape)) for a, at in trace.reads] == [
+        (x, flatten(index, v.shape))]
 
 
 def pointwise(v: Value) -> bool:
