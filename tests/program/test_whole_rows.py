@@ -11,6 +11,7 @@ import pytest
 import ztorch as zt
 from ztorch import layers as L
 from ztorch import ops
+from ztorch.errors import Unsupported
 
 rng = np.random.default_rng(3)
 
@@ -160,3 +161,43 @@ def test_upscaling_models_train_on_several_sizes_and_predict_others_meanwhile() 
         np.testing.assert_allclose(y, pixels(small @ kernel), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(model.predict(small), pixels(small @ seen[-1][0]), rtol=1e-4,
                                atol=1e-5)
+
+
+class Counting(zt.Model):
+    """A model whose own `call` computes with the number of steps."""
+
+    def call(self, x: Any) -> Any:  # type: ignore[override]
+        return x / ops.shape(x)[1]
+
+
+COUNTING: dict[str, Any] = {
+    "their number": lambda x: x * ops.shape(x)[1],
+    "counted": lambda x: x / ops.sum(ops.ones_like(x[:1, :, :1])),
+    "from 0 to 1": lambda x: x * ops.linspace(0.0, 1.0, x.shape[1])[:, None],
+    "numbered from the last": lambda x: x * ops.arange(x.shape[1], dtype="float32")[::-1, None],
+    "in a loop": lambda x: ops.fori_loop(0, x.shape[1], lambda k, s: s + 1.0, x),
+    "a class": lambda x: x / ops.shape(x)[1]}
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_code_that_counts_steps_sees_no_padding(name: str) -> None:
+    function, x = COUNTING[name], L.Input((None, 3))
+    model = Counting() if name == "a class" else zt.Model(x, L.Lambda(function)(x))
+    rows = [rng.normal(size=(n, 3)).astype(np.float32) for n in (5, 9)]
+    if name == "a class":
+        for row in rows:
+            np.testing.assert_allclose(model.predict(row[None], verbose=0)[0], row / len(row), rtol=1e-6)
+        return
+    with pytest.raises(Unsupported, match=r"computes with the size of an open axis|would mix padding"):
+        model.compile("cpu:scalar", batch_size=2, sizes=16)
+    for row, y in zip(rows, model.predict(rows, verbose=0), strict=True):
+        np.testing.assert_allclose(y, function(zt.tensor(row[None])).numpy()[0], rtol=1e-5, atol=1e-6)
+
+
+def test_positions_of_steps_may_be_padded() -> None:
+    x = L.Input((None, 3))
+    model = zt.Model(x, L.Lambda(lambda x: x * ops.arange(x.shape[1], dtype="float32")[:, None])(x))
+    program = model.compile("cpu:scalar", batch_size=2, sizes=16)
+    rows = [rng.normal(size=(n, 3)).astype(np.float32) for n in (5, 9)]
+    for row, y in zip(rows, program.predict(rows), strict=True):
+        np.testing.assert_allclose(y, row * np.arange(len(row))[:, None], rtol=1e-6)

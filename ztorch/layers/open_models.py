@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ztorch.errors import Unsupported
+from ztorch.errors import ShapeError, Unsupported
 from ztorch.graph.value import Value
+from ztorch.layers.axis_numbers import number_of_size
 from ztorch.layers.context import Context, States
 from ztorch.layers.real_positions import Padding
+from ztorch.names.class_names import is_ours
 from ztorch.real_sizes import OpenAxis, Step, followed, real_size
 
 Axes = Mapping[str, Mapping[int, OpenAxis]]  # axes of rows, by tensor and by number
@@ -30,12 +32,44 @@ def keep_rows_whole(model: Any) -> None:
         return
     try:
         model.build()
-        sizes = model.traced_sizes
-        context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
-        for y in model.called(model.leaves(1, sizes=sizes), context).values():
-            context.padding.of(y)
+        traced_padding(model)
     except Unsupported as error:
         model.mixes_open_axes = str(error)
+
+
+def traced_padding(model: Any) -> Padding:
+    """The padding of a trace of a model, whose open axes are as long as when it was built.
+
+    Raises:
+        Unsupported: A layer would mix padding of an open axis into results, or computes with its
+            size.
+    """
+    outputs, padding = _outputs(model, {})
+    for y in outputs.values() if padding.sizes else ():
+        padding.of(y)
+    if padding.sizes and not model.mixes_open_axes:
+        try:
+            longer = _outputs(model, dict.fromkeys(padding.sizes, PROBES[1]))[0]
+        except ShapeError:  # not all sizes fit
+            return padding
+        own = {layer.path for _, layer in model.walk() if not is_ours(type(layer).call)
+               or hasattr(layer, "function")}
+        counting = number_of_size(outputs.values(), longer.values(), own | {""})
+        if counting is not None:
+            where = f"layer {counting.layer!r}" if counting.layer else "the model"
+            raise Unsupported(f"{where} computes with the size of an open axis "
+                              f"({', '.join(padding.sizes)}), which padding enlarges, as in "
+                              "x * ops.shape(x)[1]; give the Input a fixed size, or let fit and "
+                              "predict compile for the sizes of the data")
+    return padding
+
+
+def _outputs(model: Any, more: Mapping[str, int]) -> tuple[dict[str, Value], Padding]:
+    """The outputs of a trace of one row, whose open axes are longer by `more` than when the model
+    was built."""
+    sizes = {name: int(size) + more.get(name, 0) for name, size in model.traced_sizes.items()}
+    context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
+    return model.called(model.leaves(1, sizes=sizes), context), context.padding
 
 
 def open_outputs(model: Any) -> dict[str, dict[int, OpenAxis]]:
@@ -43,7 +77,8 @@ def open_outputs(model: Any) -> dict[str, dict[int, OpenAxis]]:
     rows are whole."""
     axes: dict[str, dict[int, OpenAxis]] = {}
     for axis in model.traced_sizes:
-        shapes = [_output_shapes(model, axis, more) for more in PROBES]
+        shapes = [{name: y.shape for name, y in _outputs(model, {axis: more})[0].items()}
+                  for more in PROBES]
         for name, shape in shapes[0].items():
             of_output = axes.setdefault(name, {})
             for k in range(1, len(shape)):
@@ -51,15 +86,6 @@ def open_outputs(model: Any) -> dict[str, dict[int, OpenAxis]]:
                 if step is not None:
                     of_output[k - 1] = OpenAxis(axis, followed((), step))
     return axes
-
-
-def _output_shapes(model: Any, axis: str, more: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of outputs where an open axis is longer than the others by `more`."""
-    sizes = {name: int(size) + (more if name == axis else 0)
-             for name, size in model.traced_sizes.items()}
-    context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
-    outputs = model.called(model.leaves(1, sizes=sizes), context)
-    return {name: y.shape for name, y in outputs.items()}
 
 
 def _step(size: int, seen: list[int]) -> Step | None:

@@ -7,9 +7,8 @@ from typing import Any
 
 from ztorch.config import ascending
 from ztorch.errors import ConfigError, unknown
-from ztorch.layers.context import Context, States
 from ztorch.layers.network import Network
-from ztorch.layers.real_positions import Padding
+from ztorch.layers.open_models import traced_padding
 
 
 def sizes_of(model: Network, sizes: Any) -> dict[str, tuple[int, ...]]:
@@ -43,11 +42,7 @@ def multiples_of(model: Network) -> dict[str, int]:
     Raises:
         Unsupported: A layer would mix padding of an open axis into results.
     """
-    sizes = model.traced_sizes
-    context = Context(states=States(data=False, root=model.path), padding=Padding(sizes))
-    for y in model.called(model.leaves(1, sizes=sizes), context).values() if sizes else ():
-        context.padding.of(y)
-    return {name: of for name, of in context.padding.multiples.items() if of > 1}
+    return {name: of for name, of in traced_padding(model).multiples.items() if of > 1}
 
 
 def need_multiples(model: Network, multiples: Mapping[str, int],

@@ -15,6 +15,7 @@ import numpy as np
 
 from ztorch.graph.body import Body
 from ztorch.graph.value import Graph, Value
+from ztorch.layers.axis_numbers import begins_with
 from ztorch.layers.network import Network
 
 # Roles of leaves that are known to have rows: inputs, and in loops what arguments have.
@@ -69,7 +70,7 @@ class SizeEffects:
 
     def _same(self, a: Any, b: Any) -> bool:
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-            return _begins_with(b, a)
+            return begins_with(b, a)
         if isinstance(a, Body) and isinstance(b, Body):
             return ((a.trip_count == b.trip_count or not a.carries)
                     and self.first(a.nodes, b.nodes) is None)
@@ -92,12 +93,6 @@ class SizeEffects:
             return False
         self.places[v] = math.prod(v.shape[:axes[0]])
         return True
-
-
-def _begins_with(larger: np.ndarray, a: np.ndarray) -> bool:
-    """Whether an array is the beginning of another along each axis."""
-    return larger.ndim == a.ndim and np.array_equal(
-        larger[tuple(map(slice, a.shape))], a, equal_nan=a.dtype.kind == "f")
 
 
 def larger_graph(model: Network, rows: int, trace: Callable[[int], Graph]) -> Graph | None:

@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 
-def is_ours(kind: type) -> bool:
-    """Whether a class belongs to the package.
+def is_ours(kind: Any) -> bool:
+    """Whether a class or function belongs to the package.
 
     >>> from ztorch.layers import Dense
     >>> is_ours(Dense), is_ours(int)
     (True, False)
     """
-    return kind.__module__.startswith("ztorch.")
+    return (kind.__module__ or "").startswith("ztorch.")
 
 
 def register(kind: Any) -> None:
