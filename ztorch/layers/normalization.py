@@ -72,6 +72,30 @@ def _centered(x: Value, axes: tuple[int, ...],
     return first + mean, shifted - mean
 
 
+def standardized_groups(x: Value, groups: int, epsilon: float) -> Value:
+    """x with mean 0 and variance 1 in each group of features, which come last.
+
+    The few features of a group would fill part of a vector. So positions are summed for each
+    feature, and only these sums are combined.
+    """
+    positions, features = tuple(range(1, x.rank - 1)), x.shape[-1]
+    by_group = (x.shape[0], *(1,) * len(positions), groups, features // groups)
+    start = tuple(slice(0, 1 if a in positions else None) for a in range(x.rank))
+    first = OPS.stop_gradient(x[start])
+    shifted = x - first
+    mean = OPS.mean(shifted, positions, True)
+    centered = shifted - mean
+    variance = OPS.reshape(OPS.mean(centered * centered, positions, True), by_group)
+    first = OPS.reshape(first, by_group)
+    apart = first - first[..., :1] + OPS.reshape(mean, by_group)  # means of features
+    apart = apart - OPS.mean(apart, -1, True)
+    factor = OPS.rsqrt(OPS.mean(variance + apart * apart, -1, True) + epsilon)
+    of_features = (*by_group[:-2], features)
+    factor, apart = (OPS.reshape(OPS.broadcast_to(v, by_group), of_features)
+                     for v in (factor, apart))
+    return (centered + apart) * factor
+
+
 def _share(x: Value, mask: Value | None, axes: tuple[int, ...], context: Context) -> Value | None:
     """The weight of each element in means along axes; None if all are equal. Masked elements, and
     those that pad a batch or an axis, have weight 0."""
@@ -250,6 +274,8 @@ class GroupNormalization(ScaledNormalization):
         [axis] = example_axes(self.axis, x.rank)
         features = x.shape[axis]
         groups = features if self.groups == -1 else self.groups
+        if 1 < axis == x.rank - 1:
+            return self.scaled(standardized_groups(x, groups, self.epsilon), None, context)
         grouped = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
         rest = tuple(k for k in range(1, grouped.rank) if k != axis)
         _, centered = _centered(grouped, rest)

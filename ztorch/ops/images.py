@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, constant, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.blending import blend
 from ztorch.ops.formulas import as_floats
 
 GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue in perceived brightness
@@ -64,14 +64,11 @@ def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
         n = x.shape[axis]
         if n == wanted:
             continue
-        before, after = x.shape[:axis], x.shape[axis + 1:]
         if interpolation == "nearest":
             nearest = ((np.arange(wanted) + 0.5) * (n / wanted)).astype(np.int32)
             x = OPS.take(x, constant(nearest), axis)
             continue
-        matrix = constant(weights_between(n, wanted, antialias, interpolation), x.dtype)
-        flat = OPS.reshape(x, (math.prod(before), n, math.prod(after)))
-        x = OPS.reshape(OPS.matmul(matrix, flat), (*before, wanted, *after))
+        x = blend(x, weights_between(n, wanted, antialias, interpolation), axis)
     return x
 
 

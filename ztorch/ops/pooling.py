@@ -9,6 +9,7 @@ import numpy as np
 from ztorch.graph.op import OPS, Sample, constant, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
+from ztorch.ops.blending import blend
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings
 
 
@@ -170,8 +171,6 @@ def _repeat(x: Value, axis: int, times: int) -> Value:
 
 
 def _interpolated(x: Value, axis: int, times: int) -> Value:
-    """A matrix says how much of each element each new one is made of: two of them at most."""
-    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
-    matrix = constant(_upsample_numpy(np.eye(n)[None], (times,), "bilinear")[0], x.dtype)
-    flat = OPS.reshape(x, (int(np.prod(before)), n, int(np.prod(after))))
-    return OPS.reshape(OPS.matmul(matrix, flat), (*before, n * times, *after))
+    """Each new element blends two neighbors."""
+    identity = np.eye(x.shape[axis])[None]
+    return blend(x, _upsample_numpy(identity, (times,), "bilinear")[0], axis)

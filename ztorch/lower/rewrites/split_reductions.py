@@ -17,6 +17,7 @@ from ztorch.lower.tuning import (
     REDUCTION_GROUPS,
     REDUCTION_PART_COLUMNS,
     REDUCTION_PART_ROWS,
+    REDUCTION_PART_WIDTH,
 )
 
 
@@ -32,9 +33,13 @@ def split_reduction(v: Value, grid: GridLimits | None) -> Value:
     if wanted < 2:
         return v
     x, axes = v.args[0], v.attrs["axes"]
-    first, end = _longest(x.shape, axes) if grid is None else _longest_run(x.shape, axes)
+    if grid is None:
+        first = max(axes, key=lambda a: (_parts_of_axis(x.shape, a, wanted), x.shape[a]))
+        end, parts = first + 1, _parts_of_axis(x.shape, first, wanted)
+    else:
+        first, end = _longest_run(x.shape, axes)
+        parts = _divisor(math.prod(x.shape[first:end]), wanted)
     n = math.prod(x.shape[first:end])
-    parts = _divisor(n, wanted)
     if parts == 1:
         return v
     split = OPS.reshape(x, (*x.shape[:first], parts, n // parts, *x.shape[end:]))
@@ -45,10 +50,11 @@ def split_reduction(v: Value, grid: GridLimits | None) -> Value:
     return OPS.cast(v.op(partial, axes=(at,)), v.dtype)
 
 
-def _longest(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
-    """The longest of some axes, and the axis after it."""
-    axis = max(axes, key=lambda a: shape[a])
-    return axis, axis + 1
+def _parts_of_axis(shape: Sequence[int], axis: int, wanted: int) -> int:
+    """The most parts of an axis, up to `wanted`. Those of the last one fill a few vectors, for only
+    their elements are neighbors in memory."""
+    n, is_last = shape[axis], math.prod(shape[axis + 1:]) == 1
+    return _divisor(n, max(1, min(wanted, n // REDUCTION_PART_WIDTH) if is_last else wanted))
 
 
 def _longest_run(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:

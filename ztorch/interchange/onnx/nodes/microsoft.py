@@ -10,6 +10,7 @@ from ztorch.interchange.onnx.node import NODES, Coded, Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import numbers_of
 from ztorch.interchange.onnx.nodes.convolution import channels_first, convolved
 from ztorch.interchange.onnx.nodes.elementwise import hard_sigmoid
+from ztorch.layers.normalization import standardized_groups
 
 MICROSOFT = "com.microsoft"
 
@@ -247,9 +248,5 @@ def _group_norm(n: Node) -> Result:
     """Channels come last, unless an attribute says otherwise."""
     x, groups = n.value(0), n.attr("groups")
     n.only(channels_last=1)
-    channels = x.shape[-1]
-    grouped = OPS.reshape(x, (x.shape[0], -1, groups, channels // groups))
-    mean, variance = OPS.mean(grouped, (1, 3), True), OPS.var(grouped, (1, 3), True)
-    y = (grouped - mean) * OPS.rsqrt(variance + n.attr("epsilon", 1e-5))
-    y = OPS.reshape(y, x.shape) * n.value(1) + n.value(2)
+    y = standardized_groups(x, groups, n.attr("epsilon", 1e-5)) * n.value(1) + n.value(2)
     return y * OPS.sigmoid(y) if n.attr("activation") else y

@@ -20,6 +20,7 @@ from ztorch.interchange.onnx.nodes.convolution import channels_first, channels_l
 from ztorch.interchange.onnx.padded_tensors import is_padded, picked, row_sizes
 from ztorch.interchange.onnx.padded_tensors import resized as of_real_size
 from ztorch.layers.real_positions import spread
+from ztorch.ops.blending import blend
 
 
 @dataclass(frozen=True)
@@ -231,21 +232,13 @@ def _nearest(n: Node, x: Value, one: ResizedAxis, at: np.ndarray) -> Value:
 
 
 def _weighted(n: Node, x: Value, one: ResizedAxis, at: np.ndarray, mode: str) -> Value:
-    """Multiplies by a matrix with the weight of each old element in each new one."""
+    """Blends the old elements near each new one."""
     if mode not in ("linear", "cubic"):
         n.unsupported(f"mode={mode!r}")
     matrix = weights(at, one.old, mode, n.attr("cubic_coeff_a", -0.75),
                      min(one.scale, 1.0) if n.attr("antialias", 0) else 1.0,
                      bool(n.attr("exclude_outside", 0)))
-    axis = one.axis
-    before, after = x.shape[:axis], x.shape[axis + 1:]
-    is_last = math.prod(after) == 1
-    table = n.context.padding.declare(constant(matrix.T if is_last else matrix, x.dtype), {})
-    if is_last:
-        rows = OPS.reshape(x, (math.prod(before), one.old))
-        return OPS.reshape(OPS.matmul(rows, table), (*before, len(at), *after))
-    flat = OPS.reshape(x, (math.prod(before), one.old, math.prod(after)))
-    return OPS.reshape(OPS.matmul(table, flat), (*before, len(at), *after))
+    return blend(x, matrix, one.axis)
 
 
 def weights(at: np.ndarray, old: int, mode: str, a: float = -0.75, scale: float = 1.0,

@@ -1,4 +1,5 @@
-"""Writer of windows outside of convolutions and pools, as slices that are concatenated."""
+"""Writers of windows outside of convolutions and pools, as slices that are concatenated, and of
+blended neighbors, as a product."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import math
 
 import numpy as np
 
+from ztorch.graph.op import first_value
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import primitive
 from ztorch.interchange.onnx.writer import Writer
@@ -42,3 +44,12 @@ def _pick(w: Writer, v: Value) -> None:
         parts.append(w.node("Unsqueeze", [part, w.integers([len(inner)])]))
     joined = w.node("Concat", parts, axis=len(inner))
     w.record(v, w.node("Reshape", [joined, w.shape(v.shape, infer=True)]))
+
+
+@primitive("blend")
+def _blend(w: Writer, v: Value) -> None:
+    x, places, weights = v.args
+    matrix = np.zeros((v.shape[1], x.shape[1]), weights.dtype.working)
+    for at, weight in zip(first_value(places), first_value(weights), strict=True):
+        np.add.at(matrix, (np.arange(len(matrix)), at), weight)
+    w.record(v, w.node("MatMul", [w.array(matrix), w.name(x)]))
