@@ -213,3 +213,25 @@ def test_lambda_callback_checks_its_hooks() -> None:
 def test_impossible_arguments(make: Any) -> None:
     with pytest.raises(ConfigError):
         make()
+
+
+def test_a_bar_shows_an_evaluation_but_not_the_validation_of_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = C.ProgbarLogger()
+
+    def evaluation(loss: float) -> str:
+        bar.on_test_begin()
+        for batch in range(3):
+            bar.on_test_batch_end(batch, {"loss": loss})
+        bar.on_test_end({"loss": loss})
+        return capsys.readouterr().out
+
+    bar.set_params({"verbose": 2, "steps": 3, "epochs": 1})
+    line = evaluation(0.5)
+    assert line.startswith("3/3 - ") and line.endswith("loss: 0.5000\n") and line.count("\n") == 1
+    bar.on_train_begin()
+    bar.on_epoch_begin(0)
+    assert evaluation(0.5) == ""
+    bar.on_epoch_end(0, {"loss": 0.25})
+    bar.on_train_end()
+    assert "loss: 0.2500" in capsys.readouterr().out
+    assert "loss: 0.1250" in evaluation(0.125)

@@ -19,9 +19,12 @@ from ztorch.codegen.elf.object import Object, read_object
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import Compiled, compile_functions
+from ztorch.compile.python_calls import python_calls
+from ztorch.compile.targeting import target_for
 from ztorch.errors import LinkError, ZtorchError
 from ztorch.host.settings import using
 from ztorch.model.sequential import Sequential
+from ztorch.runtime.devices import resolve
 
 TARGET = TARGETS[HERE[-1]]
 OTHER = next(machine for machine in TRIPLES if machine != HOST)
@@ -106,3 +109,8 @@ def test_merged_objects_use_one_anothers_symbols_by_new_names() -> None:
         assert library.three() == 3
     alone = merge([(uses, {}), numbers[0], (uses, {"three": "six"})])
     assert [s.name for s in alone.symbols if s.undefined] == ["two"]
+
+
+def test_calls_from_python_are_native_where_llvm_has_this_processor() -> None:
+    code, by_llvm = python_calls(), target_for(resolve("cpu")).assembler == "assemble"
+    assert (code or b"")[:4] == (b"\x7fELF" if by_llvm else b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ztorch.feed.grids import Grids
 from ztorch.feed.sequences import Sequences, joined
 
 ROWS = [np.arange(first, first + 2 * n, dtype=np.int32).reshape(n, 2)
@@ -40,3 +41,13 @@ def test_rows_of_one_size_are_one_array() -> None:
     np.testing.assert_array_equal(array, [ROWS[0], ROWS[0] + 1])
     mixed = Sequences.of([ROWS[1], ROWS[0]])  # four steps, as two rows of two would have
     assert mixed.joined(2) is mixed and same.joined(2) is same
+
+
+def test_rows_of_two_open_axes_are_joined() -> None:
+    rows = [np.arange(k, k + 2 * h * w, dtype=np.int32).reshape(h, w, 2) for k, (h, w) in enumerate([(2, 3), (1, 4), (3, 1)])]
+    first, last = Grids(rows[:1], (0, 1)), Grids(rows[1:], (0, 1))
+    for parts, wanted in (([first], rows[:1]), ([last, first], [*rows[1:], rows[0]])):
+        whole = joined(parts)
+        assert isinstance(whole, Grids) and whole.axes == (0, 1) and len(whole) == len(wanted)
+        for k, row in enumerate(wanted):
+            np.testing.assert_array_equal(whole[k], row)

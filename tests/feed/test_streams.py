@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
 from tests.programs import classifier, flowers, same_states
 from ztorch.callbacks import LambdaCallback
 from ztorch.errors import DataError
@@ -174,3 +175,15 @@ def test_the_order_of_rows_is_fixed_for_ever() -> None:
     assert sorted(permutation(-1, 3, 100).tolist()) == list(range(100))
     assert permutation(0, 0, 50).tolist() != permutation(0, 1, 50).tolist()
     assert permutation(0, 0, 50).tolist() != permutation(1, 0, 50).tolist()
+
+
+def test_predictions_of_each_batch_reach_callbacks() -> None:
+    """Of its real rows alone, and copied: the next batch is computed in the same memory."""
+    model = zt.Sequential([zt.layers.Input((2,)), zt.layers.Rescaling(3.0)])
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    batches: list[tuple[int, Any]] = []
+    model.predict(x, batch_size=2, verbose=0, callbacks=zt.callbacks.LambdaCallback(
+        on_predict_batch_end=lambda batch, logs: batches.append((batch, logs["outputs"]))))
+    assert [batch for batch, _ in batches] == [0, 1, 2]
+    for batch, outputs in batches:
+        np.testing.assert_array_equal(outputs, 3 * x[2 * batch:2 * batch + 2])

@@ -12,7 +12,7 @@ from tests.parity import SCALAR, WIDE, Job, agree, interpreted, plan_of
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import f32
+from ztorch.dtypes import f32, i32
 from ztorch.graph import passes
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -162,3 +162,17 @@ def test_a_kernel_names_no_more_memories_than_the_machine_allows(most: int) -> N
     plan = plan_of(job.alone("j"), limits)[0]
     assert all(len(step.locations) <= most for step in plan.steps)
     agree(job, interpreted(job, limits), terms=63)
+
+
+@pytest.mark.parametrize(("channels", "kernels"), [(4, 2), (5, 3)])  # one makes positions good
+@pytest.mark.parametrize("last", [(), (1,)])
+def test_rows_that_are_looked_up_often_are_copied_where_they_are_strided(
+        channels: int, kernels: int, last: tuple[int, ...]) -> None:
+    """Up to four numbers of a row are read where they lie."""
+    x, at = leaf("input", "x", (channels, 6), f32), leaf("input", "at", (9,), i32)
+    table = ops.reshape(ops.transpose(x), (6, channels, *last))
+    graph = Graph({"y": ops.take(table, at, 0)})
+    random = np.random.default_rng(0)
+    job = Job(graph, {x: random.normal(size=x.shape).astype(np.float32), at: random.integers(0, 6, 9).astype(np.int32)})
+    assert len(plan_of(graph, WIDE)[0].steps) == kernels
+    agree(job, interpreted(job, WIDE))

@@ -10,10 +10,12 @@ import pytest
 
 from tests import references
 from tests.optimizers.steps import GRADIENTS, START, close, ours, runner, torch_weights
+from ztorch import layers as L
 from ztorch import optimizers, schedules
 from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import first_value
+from ztorch.model.sequential import Sequential
 from ztorch.optimizers import SGD, Adam, AdamW
 
 
@@ -174,3 +176,22 @@ def test_an_optimizer_without_a_step_is_named():
 
     with pytest.raises(NotImplementedError, match=r"Lazy has no step\(self, weight.* in place of update_step"):
         ours(Lazy(0.1))
+
+
+def test_sums_of_gradients_are_states_that_nothing_trains() -> None:
+    model = Sequential([L.Input((3,)), L.Dense(2)], seed=0)
+    program = model.compile("cpu", batch_size=4, loss="mse",
+                            optimizer=optimizers.SGD(0.1, gradient_accumulation_steps=2))
+    states = program.executable.states
+    sums = {path: s for path, s in states.items() if path.endswith("/gradients")}
+    assert {s.shape for s in sums.values()} == {(3, 2), (2,)}
+    assert {(s.role, s.trainable) for s in sums.values()} == {("slot", False)}
+    x, y = np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32)
+    kernel = program.get_weights()[0]
+    slope = 2 * x.T @ (x @ kernel - y) / y.size  # of the mean of squares
+    program.train_on_batch(x, y)
+    np.testing.assert_allclose(program.executable.state("optimizer/dense/kernel/gradients"), slope, rtol=1e-5)
+    np.testing.assert_array_equal(program.get_weights()[0], kernel)
+    program.train_on_batch(x, y)
+    np.testing.assert_allclose(program.get_weights()[0], kernel - 0.1 * slope, rtol=1e-5)
+    np.testing.assert_array_equal(program.executable.state("optimizer/dense/kernel/gradients"), 0)

@@ -21,7 +21,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.machines.gpus import gpu
 from ztorch.performance.prediction import KernelPrediction, predict_kernel
 from ztorch.performance.ring_clock import RingTimes, ring_cycles
-from ztorch.performance.step import predict_functions
+from ztorch.performance.step import FunctionPrediction, LaunchPrediction, predict_functions
 
 H200 = gpu("H200")
 
@@ -247,3 +247,13 @@ def test_kernels_that_start_early_shorten_the_gaps() -> None:
     assert early.waves == late.waves == 2
     assert late.gaps == pytest.approx((H200.step_us + 2 * H200.launch_us) * 1e-6)
     assert early.gaps == pytest.approx((H200.step_us + H200.launch_us + H200.early_launch_us) * 1e-6)
+
+
+@pytest.mark.parametrize(("first", "second", "early"), [(1, 1, True), (4, 8, True), (4, 9, False), (33, 1, False)])
+def test_no_kernels_start_early_where_many_wait_for_many(first: int, second: int, early: bool) -> None:
+    """At most 32 pairs of a kernel and one that it waits for."""
+    ones: Any = [LaunchPrediction(None, 1, False)] * (first - 1), [LaunchPrediction(None, 1, False)] * (second - 1)  # type: ignore[arg-type]
+    waiting: Any = LaunchPrediction(None, 1, True)  # type: ignore[arg-type]
+    step = FunctionPrediction("f", H200, True, (waiting, *ones[0], waiting, *ones[1]), early=True)
+    gap = H200.early_launch_us if early else H200.launch_us
+    assert step.gaps == pytest.approx((H200.step_us + H200.launch_us + gap) * 1e-6)

@@ -11,8 +11,12 @@ import pytest
 import ztorch as zt
 from tests.cases.available import device
 from ztorch import layers as L
+from ztorch import ops
+from ztorch.compile.pipeline import build
 from ztorch.dtypes import bf16, f32
 from ztorch.files.kinds import BadValue
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
 from ztorch.runtime.remote import Remote
 from ztorch.runtime.spec import PREPARE, StateSpec
 from ztorch.runtime.state_order import StateOrder
@@ -154,3 +158,17 @@ def test_an_order_that_does_not_fit_its_state_is_refused(shape: tuple[int, ...],
     data = StateSpec("w", (3, 4), f32, 0, "weight", True).to_json()
     with pytest.raises(BadValue, match=match):
         StateSpec.from_json({**data, "order": order.to_json()})
+
+
+def test_a_call_without_locks_reads_weights_that_were_set_before() -> None:
+    """Also values that depend on weights alone, which are computed before the first run."""
+    x = leaf("input", "x", (5, 3), f32)
+    w = leaf("state", "w", (3, 4), f32, np.zeros((3, 4), np.float32), trainable=True, kind="weight")
+    executable: Any = build({"predict": Graph({"y": ops.matmul(x, ops.exp(w))})}, "cpu", "net")
+    assert PREPARE in executable.functions
+    random = np.random.default_rng(0)
+    weights, rows = random.normal(size=(3, 4)).astype(np.float32), random.normal(size=(5, 3)).astype(np.float32)
+    executable.set_state("w", weights)
+    y = np.empty((5, 4), np.float32)
+    executable.bind_memory("predict").unlocked()([rows.ctypes.data], [y.ctypes.data])
+    np.testing.assert_allclose(y, rows.astype(np.float64) @ np.exp(weights.astype(np.float64)), rtol=0, atol=1e-5)
