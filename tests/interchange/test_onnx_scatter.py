@@ -89,7 +89,7 @@ def test_rows_of_a_batch_stay_apart(by: str, tmp_path: Path) -> None:
 
 
 def test_an_entry_of_each_row(tmp_path: Path) -> None:
-    """`x[arange(batch), at] = u`, as exporters write it."""
+    """`x[arange(batch), at] = u`, and `x[arange(batch), at]`, as exporters write it."""
     x, u = RANDOM.normal(size=(3, 5, 2)).astype("f"), RANDOM.normal(size=(3, 2)).astype("f")
     at = np.array([[4], [0], [2]])
     nodes = [helper.make_node("Shape", ["x"], ["shape"], start=0, end=1),
@@ -100,12 +100,14 @@ def test_an_entry_of_each_row(tmp_path: Path) -> None:
              helper.make_node("Range", ["zero", "rows", "one"], ["ramp"]),
              helper.make_node("Unsqueeze", ["ramp", "last"], ["row"]),
              helper.make_node("Concat", ["row", "at"], ["both"], axis=1),
-             helper.make_node("ScatterND", ["x", "both", "u"], ["y"])]
+             helper.make_node("GatherND", ["x", "both"], ["old"]),
+             helper.make_node("Add", ["old", "u"], ["new"]),
+             helper.make_node("ScatterND", ["x", "both", "new"], ["y"])]
     ports = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in (
         ("x", TensorProto.FLOAT, ["b", 5, 2]), ("at", TensorProto.INT64, ["b", 1]),
         ("u", TensorProto.FLOAT, ["b", 2]), ("y", TensorProto.FLOAT, ["b", 5, 2]))]
     model = load(written(model_of(nodes, ports[:3], ports[3:]), tmp_path / "model.onnx"))
     expected = x.copy()
-    expected[np.arange(3), at[:, 0]] = u
+    expected[np.arange(3), at[:, 0]] += u
     y = model.compile(batch_size=(1, 4)).predict([x, at, u])
     np.testing.assert_array_equal(y, expected)

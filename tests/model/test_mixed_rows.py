@@ -40,6 +40,7 @@ MIXING: dict[str, Callable[[Any], Any]] = {
     "softmax": lambda x: ops.softmax(x, axis=0),
     "flat": lambda x: x + ops.sum(ops.reshape(x, (-1,))),
     "gathered": lambda x: ops.take(x, ops.argmax(x[:, 0]) + ops.zeros_like(x[:, 0], dtype="int32"), axis=0),
+    "by the order of rows": lambda x: ops.take_along_axis(x, ops.argsort(x, axis=0), axis=0),
     "after a loop": lambda x: steps_of(x, lambda s, row: ops.tanh(s + row)) - ops.mean(
         steps_of(x, lambda s, row: s * 0.5 + row)),
     "in a loop": lambda x: steps_of(x, lambda s, row: ops.tanh(s + row - ops.mean(row))),
@@ -59,6 +60,11 @@ SEPARATE: dict[str, Callable[[Any], Any]] = {
     "numbered": lambda x: x * ops.arange(x.shape[0], dtype="float32")[:, None],
     "twice as many": lambda x: ops.reshape(ops.reshape(x, (x.shape[0] * 2, 3)) * 2.0, (x.shape[0], 6)),
     "looked up": lambda x: ops.take(ops.arange(9, dtype="float32"), ops.cast(ops.abs(x), "int32")),
+    "looked up in each row": lambda x: ops.take_along_axis(x, ops.argsort(x), axis=1),
+    "placed in a table": lambda x: ops.cast(ops.searchsorted(np.linspace(-1, 1, 5, dtype="f"), x), "float32"),
+    "a bias where rows come second": lambda x: ops.transpose(ops.reshape(ops.reshape(ops.transpose(
+        ops.reshape(x, (-1, 3, 2)), (1, 0, 2)), (-1, 2)) @ np.eye(2, dtype="f") + np.ones(2, "f"),
+        (3, -1, 2)), (1, 0, 2)),
     "a loop": lambda x: ops.softmax(steps_of(x, lambda s, row: steps_of(
         x, lambda t, other: ops.tanh(t + other), s) * row)[:, None] * x),
     "images": lambda x: ops.reshape(ops.max_pool(ops.reshape(x, (-1, 2, 3, 1)), (1, 3)), (-1, 2))}

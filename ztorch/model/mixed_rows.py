@@ -50,22 +50,25 @@ def mixing_op(graph: Graph, inputs: Iterable[Value], rows: int,
         counting = effects.first(graph.nodes(), larger.nodes())
         if counting is not None and counting.layer not in hiding:
             return counting
-    return _Rows(rows, hiding, effects.places).mixing(
+    return _Rows(rows, hiding, effects.places, effects.even).mixing(
         graph.nodes(), dict.fromkeys(inputs, 1) | effects.places)
 
 
 class _Rows:
     """Follows a batch of rows through graphs and the bodies of their loops."""
 
-    def __init__(self, rows: int, hiding: Collection[str], begins: dict[Value, int]):
+    def __init__(self, rows: int, hiding: Collection[str], begins: dict[Value, int],
+                 even: Collection[Value]):
         self.rows, self.hiding = rows, hiding
         self.begins = begins  # the places of values that no argument gives rows
+        self.even = even  # those of them that are the same in each row
         self.results: dict[Value, list[Place]] = {}  # of loops
 
     def mixing(self, nodes: Iterable[Value], places: dict[Value, int]) -> Value | None:
         """The first op that combines rows. The places of values before it are added to `places`."""
         for v in nodes:
             known = {k: places[a] for k, a in enumerate(v.args) if a in places}
+            known = {k: at for k, at in known.items() if v.args[k] not in self.even} or known
             if v.op.kind == "result" and v.args[0] in self.results:
                 at = self.results[v.args[0]][v.attrs["index"]]
             elif not known or v in places:
@@ -129,6 +132,8 @@ def _place_by(v: Value, k: int, before: int, rows: int) -> Place:
     x, move = v.args[k], movement(v, k)
     if v.op.name == "reshape":
         return _reshape(v, x, before, rows)
+    if v.op.name == "take_along_axis":
+        return before if k == 1 else _looked_up(v, before, rows)
     if move is None:
         return before if keeps_places(v) else _other(v, x, before, rows)
     axis = place(x, before, rows)[0]
@@ -147,6 +152,19 @@ def _reshape(v: Value, x: Value, before: int, rows: int) -> Place:
         if before % outer == 0 and outer * n % (before * rows) == 0:
             return before
     return _lost_rows(x, before, rows)
+
+
+def _looked_up(v: Value, before: int, rows: int) -> Place:
+    """From the table of `take_along_axis`, whose sizes are those of v but along the axis."""
+    axis, n = v.attrs["axis"], v.attrs["n"]
+    outer = math.prod(v.shape[:axis])
+    if outer % (before * rows) == 0:
+        return before
+    if before % (outer * n) == 0:
+        return before // n * v.shape[axis]
+    if n == rows and before == outer:
+        raise _Mixed
+    return Lost
 
 
 def _lost_rows(x: Value, before: int, rows: int) -> Place:

@@ -32,6 +32,8 @@ class SizeEffects:
     Attributes:
         places: Values that have a part for each row, though none of their arguments has one, such
             as `ops.arange(rows)`, and the place of the batch in each.
+        even: Those of them that are the same in each row, such as a bias, whose rows may as well be
+            at another place of the axis.
 
     Examples:
         >>> from ztorch.graph.op import OPS, leaf
@@ -45,6 +47,7 @@ class SizeEffects:
 
     rows: int
     places: dict[Value, int] = field(default_factory=dict)
+    even: set[Value] = field(default_factory=set)
 
     def first(self, nodes: Sequence[Value], larger: Sequence[Value]) -> Value | None:
         """The first value whose numbers follow from the size of the batch; None if there is none.
@@ -92,6 +95,8 @@ class SizeEffects:
         if len(axes) > 1 or v.shape[axes[0]] % self.rows:
             return False
         self.places[v] = math.prod(v.shape[:axes[0]])
+        if v.op.name in ("full", "broadcast_to"):
+            self.even.add(v)
         return True
 
 

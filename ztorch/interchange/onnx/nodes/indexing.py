@@ -9,6 +9,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
+from ztorch.interchange.onnx.known import numbers_now
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.padded_tensors import is_padded, part_of
 
@@ -58,13 +59,30 @@ def flat_positions(indices: Value, sizes: Sequence[int]) -> Value:
     return at
 
 
+def own_axes(x: Value, indices: Value, batch: int = 0) -> int:
+    """How many axes behind those of the batch the indices share with x: each of their lines reads
+    or writes its own line there, as in `x[arange(rows), at]`."""
+    columns = indices.args if indices.op.name == "concat" else (indices,)
+    if not x.size or len(columns) != indices.shape[-1]:
+        return 0
+    rank = indices.rank - 1
+    for k, (axis, column) in enumerate(zip(range(batch, rank), columns, strict=False)):
+        size = indices.shape[axis]
+        at = numbers_now(column) if size == x.shape[axis] else None
+        ramp = np.arange(size).reshape(-1, *(1,) * (rank - axis))
+        if at is None or not (at == ramp).all():
+            return k
+    return max(0, min(len(columns), rank - batch))
+
+
 @node("GatherND", but="positions that depend on the data must be in range")
 def _gather_nd(n: Node) -> Result:
     x, indices, batch = n.value(0), n.value(1), n.attr("batch_dims", 0)
     depth = indices.shape[-1]
-    sizes, inner = x.shape[batch:batch + depth], x.shape[batch + depth:]
-    rows, count = math.prod(x.shape[:batch]), math.prod(sizes)
-    at = OPS.reshape(flat_positions(indices, sizes), (rows, -1))
+    own = own_axes(x, indices, batch)
+    sizes, inner = x.shape[batch + own:batch + depth], x.shape[batch + depth:]
+    rows, count = math.prod(x.shape[:batch + own]), math.prod(sizes)
+    at = OPS.reshape(flat_positions(indices[..., own:], sizes), (rows, -1))
     at = OPS.reshape(at + OPS.iota(at.shape, 0, at.dtype) * count, (-1,))
     y = OPS.take(OPS.reshape(x, (rows * count, -1)), at, 0)
     return OPS.reshape(y, (*indices.shape[:-1], *inner))

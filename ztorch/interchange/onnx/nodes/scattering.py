@@ -15,7 +15,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.known import numbers_now
 from ztorch.interchange.onnx.node import Node, Result, node
-from ztorch.interchange.onnx.nodes.indexing import flat_positions, from_front
+from ztorch.interchange.onnx.nodes.indexing import flat_positions, from_front, own_axes
 from ztorch.ir.opcodes import identity
 from ztorch.ops.scattering import summed_at
 
@@ -99,27 +99,12 @@ def _known(positions: Value) -> Positions:
 def _scatter_nd(n: Node) -> Result:
     x, indices, updates = n.value(0), n.value(1), n.value(2)
     depth = indices.shape[-1]
-    own = _own_axes(x, indices)
+    own = own_axes(x, indices)
     outer, inner = math.prod(x.shape[:own]), math.prod(x.shape[depth:])
     at = flat_positions(indices[..., own:], x.shape[own:depth])
     y = scattered(n, OPS.reshape(x, (outer, -1, inner)), _known(OPS.reshape(at, (outer, -1, 1))),
                   OPS.reshape(updates, (outer, -1, inner)), n.attr("reduction", "none"))
     return OPS.reshape(y, x.shape)
-
-
-def _own_axes(x: Value, indices: Value) -> int:
-    """How many axes the indices and x have in common, in which each line writes into itself, as
-    `x[arange(batch), at] = y` does."""
-    columns = indices.args if indices.op.name == "concat" else (indices,)
-    if x.size and len(columns) == indices.shape[-1]:
-        for axis, column in enumerate(columns[:indices.rank - 1]):
-            size = indices.shape[axis]
-            at = numbers_now(column) if size == x.shape[axis] else None
-            ramp = np.arange(size).reshape(-1, *(1,) * (indices.rank - 1 - axis))
-            if at is None or not (at == ramp).all():
-                return axis
-        return min(len(columns), indices.rank - 1)
-    return 0
 
 
 @node("ScatterElements", "Scatter", but="positions that depend on the data must be in range")
