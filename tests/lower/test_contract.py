@@ -126,8 +126,8 @@ def test_tiles_leave_registers_for_shared_window_elements(channels: int, shift: 
     assert access is not None and access.shift == shift
     s = choose(rows.shape[0], 64, rows.shape[1], limits, f32, access=access)
     used = s.tile_rows * s.tile_vectors + s.tile_vectors + 1
-    assert access.kept(s.tile_rows) == (s.tile_rows - 1 if channels < 4 else 0)
-    assert used + access.kept(s.tile_rows) <= 15 and (s.tile_rows == 6) == (channels >= 4)
+    assert access.shared_registers(s.tile_rows) == (s.tile_rows - 1 if channels < 4 else 0)
+    assert used + access.shared_registers(s.tile_rows) <= 15 and (s.tile_rows == 6) == (channels >= 4)
     turned = access_pattern(ops.transpose(leaf("input", "a", (12, 40), f32)))
     assert turned is not None and turned.shift == 0
 

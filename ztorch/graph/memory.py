@@ -90,18 +90,18 @@ def _place(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
     """Places each buffer, in this order, into the tightest gap that is free while it is alive."""
     offsets: dict[Hashable, int] = {}
     placed = np.zeros((4, len(buffers)), np.int64)  # first, last, at, end: sorted by `at`
-    taken = total = 0
+    count = total = 0
     for b in buffers:
         offsets[b.id] = 0
         if b.size == 0:
             continue
-        first, last, at, end = placed[:, :taken]
+        first, last, at, end = placed[:, :count]
         beside = (first <= b.last) & (last >= b.first)
         offset = _tightest_gap(at[beside], end[beside], b)
         k = int(at.searchsorted(offset, "right"))
-        placed[:, k + 1:taken + 1] = placed[:, k:taken]
+        placed[:, k + 1:count + 1] = placed[:, k:count]
         placed[:, k] = b.first, b.last, offset, offset + b.size
-        taken += 1
+        count += 1
         offsets[b.id] = offset
         total = max(total, offset + b.size)
     return offsets, total

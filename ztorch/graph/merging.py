@@ -84,8 +84,8 @@ def _pruned(graph: Graph) -> Graph:
     for v in nodes:
         if v.op.kind == "result":
             read.setdefault(v.args[0], set()).add(v.attrs["index"])
-    smaller = {loop: _Kept(loop.attrs["body"], indices) for loop, indices in read.items()}
-    if not any(kept.less for kept in smaller.values()):
+    smaller = {loop: _PrunedBody(loop.attrs["body"], indices) for loop, indices in read.items()}
+    if not any(pruned.less for pruned in smaller.values()):
         return graph
     new: dict[Value, Value] = {}
     for v in nodes:
@@ -99,7 +99,7 @@ def _pruned(graph: Graph) -> Graph:
     return graph.with_roots(new[r] for r in graph.roots)
 
 
-class _Kept:
+class _PrunedBody:
     """The rest of a body of which only some results are read."""
 
     def __init__(self, body: Body, read: set[int]):
@@ -134,9 +134,9 @@ class _Kept:
 
     def arguments(self, args: tuple[Value, ...]) -> tuple[Value, ...]:
         """The arguments that remain."""
-        kept = {*self.body.leaves}
+        leaves_left = {*self.body.leaves}
         parts = arguments(self._old, args)
         leaves = (self._old.carries, self._old.slices, self._old.shared)
         return tuple(a for part, own in zip(parts, leaves, strict=True)
-                     for a, v in zip(part, own, strict=True) if v in kept)
+                     for a, v in zip(part, own, strict=True) if v in leaves_left)
 

@@ -72,16 +72,16 @@ def side_by_side(e: Emitter, var: Var, lanes: int, parallel: bool,
             yield [e.within(bound={**e.bound, var: i})]
         return
     lane = var if lanes > 1 else None
-    vectors, done = full // lanes, 0
+    vectors, covered = full // lanes, 0
     for times in (unroll, 1):
-        trip_count = (vectors - done) // times
+        trip_count = (vectors - covered) // times
         if not trip_count:
             continue
         with b.loop(0, trip_count, kind=kind) as k:
-            start = b.add(b.mul(k, lanes * times), done * lanes)
+            start = b.add(b.mul(k, lanes * times), covered * lanes)
             yield [e.within(bound={**e.bound, var: b.add(start, u * lanes)}, lane=lane, lanes=lanes,
                             mask=None) for u in range(times)]
-        done += trip_count * times
+        covered += trip_count * times
     if full < var.extent:
         with _once(b, parallel):
             mask = b.lt(b.iota(lanes), var.extent - full)

@@ -130,7 +130,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
     """
     if not any(_has_lanes(i) for i in kernel.body):
         return kernel
-    taken = {a.id for i in kernel.body if _computes_lanes(i) for a in i.args if a.lanes > 1}
+    read_by_lane = {a.id for i in kernel.body if _computes_lanes(i) for a in i.args if a.lanes > 1}
     b = Builder(kernel.name, kernel.index, kernel.exact, first_id=next_id(kernel))
     parts: dict[int, list[Operand]] = {}
     extracted: dict[int, Operand] = {}  # extracted lanes
@@ -161,7 +161,7 @@ def lane_by_lane(kernel: Kernel) -> Kernel:
             args = tuple([whole(a) for a in i.args])
             b.body.append(Instr(i.opcode, i.dest, args, i.attrs))
             b.forget()
-            if i.dest.id in taken:
+            if i.dest.id in read_by_lane:
                 parts[i.dest.id] = [b.extract(i.dest, k) for k in range(lanes)]
     variables = tuple(x for v in kernel.variables for x in parts[v.id])
     return replace(kernel, variables=variables, body=tuple(b.body))

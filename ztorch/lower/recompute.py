@@ -187,9 +187,9 @@ class Recomputation:
             cuts = self._cuts(int(sum(stored.values()) / count)) if count > 1 else []
             crossing = {self._producer[v] for cut in cuts for v in self._crossing(cut)}
             for part in RERUN_PARTS:
-                kept = crossing.union(by_cost[round(part * len(by_cost)):])
+                stored_once = crossing.union(by_cost[round(part * len(by_cost)):])
                 yield self._with_first_values(dict(blocks) | {
-                    k: self._peak for k in before if self._repeatable[k] and k not in kept})
+                    k: self._peak for k in before if self._repeatable[k] and k not in stored_once})
 
     def _less(self, choice: Choice, drop: Drop, blocks: Drop, limit: int) -> Choice:
         """The choice after keeping the regions that cost most per saved byte, as far as they fit.

@@ -162,16 +162,16 @@ class Phases:
         open_ = [w for w in members if w.op.kind == "reduce" and self.ready[w] > stored]
         open_ += [w for w in self.region.stores if self.ready[w] > stored and not self._once(w)]
         open_ += [w for w in members if self._once(w) and self.ready[w] > stored]
-        seen: set[Value] = set()
+        visited: set[Value] = set()
         while open_:
             v = open_.pop()
-            if v not in seen:
-                seen.add(v)
+            if v not in visited:
+                visited.add(v)
                 sources = [s for s, _ in self._reads(v)] if v.op.kind == "map" else [
                     base[0] for base in (self._source(v),) if base]
                 open_ += [s for s in sources if s in self.region.flat and not (
                     s in self.region.stores and self.ready[s] <= stored) and not self._once(s)]
-        return seen
+        return visited
 
     def cost(self, v: Value) -> int:
         """Issue slots to recompute one element from per-row values."""

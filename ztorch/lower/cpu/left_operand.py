@@ -43,7 +43,7 @@ class AccessPattern:
         """The heights that a tile can have."""
         return tuple(sorted({*self.even, *range(1, min(self.period, TILE_ROWS_MAX) + 1)}))
 
-    def kept(self, rows: int) -> int:
+    def shared_registers(self, rows: int) -> int:
         """Registers for elements of A that several rows of a tile read in one iteration of the k
         loop: LLVM loads them once and keeps them. On Zen 3, a convolution of 3x3 windows from 3
         channels to 64 takes 190 us with tiles of 4 rows and 2 vectors, and 340 us with 6 rows,

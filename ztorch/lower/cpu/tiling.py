@@ -145,7 +145,7 @@ def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
         widest = min(widest, math.ceil(vectors / 2))  # two workers share a single row
     for rows in (h for h in access.heights if h <= most and not (even and math.ceil(m / h) % 2)):
         for width in range(1, widest + 1):
-            used = registers(rows, width * count) + access.kept(rows)
+            used = registers(rows, width * count) + access.shared_registers(rows)
             far = k * width * lanes * d.bytes > cpu.l1_bytes * L1_SHARE
             spare = 0 if far and ahead else SPARE_REGISTERS
             if rows * width > 1 and used > limits.vector_registers - spare:
@@ -229,10 +229,10 @@ def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern,
         cpu: The processor.
     """
     way_bytes = cpu.l2_bytes // cpu.l2_ways
-    held = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
+    lines = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
     down = sum(run.tiles for run in access.runs(m, s.tile_rows))
     most = most_block_rows(s, vector_bytes)
-    if distance < LINE_BYTES or k <= held or min(down, most) < 2:
+    if distance < LINE_BYTES or k <= lines or min(down, most) < 2:
         return s
     return replace(s, block_rows=math.ceil(down / math.ceil(down / most)),
                    block_depth=int(cpu.l1_bytes * BLOCK_DEPTH_SHARE) // LINE_BYTES)

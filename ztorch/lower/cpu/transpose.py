@@ -155,19 +155,19 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
                                         or pattern.source.nbytes > limits.processor.l2_bytes)
     tile = _Tile(b, region, pattern, memory, target, outer, lanes, TILES_AHEAD if far else 0)
     count = math.prod(v.extent for v in outer)
-    done = 0
+    covered = 0
     for height, abreast in ((lanes, s.abreast), (lanes, 1), (1, 1)):
-        each = (rows - done) // (height * abreast)
+        each = (rows - covered) // (height * abreast)
         if height == 1 and each:  # the rest, in one tile
-            height, each = rows - done, 1
+            height, each = rows - covered, 1
         if not each:
             continue
         with b.loop(0, count * each, kind="parallel") as t:
             bound = spread(Emitter(b, memory), b.div(t, each), outer)
-            start = b.add(b.mul(b.rem(t, each), height * abreast), done)
+            start = b.add(b.mul(b.rem(t, each), height * abreast), covered)
             starts = [b.add(start, k * height) for k in range(abreast)]
             tile.row_of_tiles(bound, starts, height, columns // lanes, columns)
-        done += each * height * abreast
+        covered += each * height * abreast
 
 
 class _Tile:

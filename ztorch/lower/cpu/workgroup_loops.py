@@ -165,7 +165,7 @@ class _Blocks:
         # The arrays of values that are live across segments, by id.
         self.places = {i: self._place(self.made[i].dest) for i in sorted(used & {*self.made})
                        if i not in self.cheap or self._once(i)}
-        self.kept = {v.id: self._place(v) for v in old.variables
+        self.var_arrays = {v.id: self._place(v) for v in old.variables
                      if v.id in self.private and not self.stays[v.id]}
         for n in self.above:
             b.body += n.instructions()
@@ -214,7 +214,7 @@ class _Blocks:
 
     def _load(self, x: Operand, at: Operand) -> Operand:
         b = self.b
-        y = b.load(self.places.get(x.id) or self.kept[x.id], at)
+        y = b.load(self.places.get(x.id) or self.var_arrays[x.id], at)
         return b.ne(y, 0) if x.dtype is boolean else y
 
     def _store(self, mem: str, at: Operand, x: Operand) -> None:
@@ -223,7 +223,7 @@ class _Blocks:
     def _segment(self, s: _Segment) -> None:
         b, defined = self.b, s.defined
         touched = [i for i in s.instructions() if i.opcode in ("get", "set")]
-        variables = {i.args[0].id: i.args[0] for i in touched if i.args[0].id in self.kept}
+        variables = {i.args[0].id: i.args[0] for i in touched if i.args[0].id in self.var_arrays}
         changed = {i.args[0].id for i in touched if i.opcode == "set"}
         first: dict[int, bool] = {}  # by variable: whether it is set first, by all threads
         for n in s.nodes:
@@ -245,7 +245,7 @@ class _Blocks:
                     b.forget()
             for v in variables.values():
                 if v.id in changed:
-                    self._store(self.kept[v.id], t, b.get(v))
+                    self._store(self.var_arrays[v.id], t, b.get(v))
 
     def _load_inputs(self, s: _Segment, t: Operand, new: dict[int, Operand],
                      defined: set[int]) -> None:

@@ -57,7 +57,7 @@ class ProductRewrites:
         """`often`: packing fixed operands costs nothing, since it is done once for many uses."""
         self.limits, self.often, self.derived = limits, often, derived
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
-        self.seen: dict[Value, Value] = {}  # operands as views alone, without copies
+        self.views: dict[Value, Value] = {}  # operands as views alone, without copies
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
         self.padded: dict[Value, Value] = {}  # left operands with padded rows
         self.pitched = Pitches(limits)
@@ -168,9 +168,9 @@ class ProductRewrites:
         """The product of operands that are views of tensors in memory: padding, windows and copies
         are not stored."""
         for x in v.args:
-            if x not in self.seen:
-                self.seen[x] = seen_through(x)
-        return self._in_16_bits(_product_of(v, *(self.seen[x] for x in v.args)))
+            if x not in self.views:
+                self.views[x] = seen_through(x)
+        return self._in_16_bits(_product_of(v, *(self.views[x] for x in v.args)))
 
     def _bordered(self, v: Value) -> Value | None:
         """A product by matrix instructions whose operands have zero padding that threads fill in

@@ -36,13 +36,13 @@ class Rematerializer:
     """Rematerializes values, one after another, while that saves memory traffic."""
 
     def __init__(self, regions: Mapping[int, Region], home: Mapping[Value, int],
-                 before: Mapping[int, int], sources: Sources, kept: Iterable[Value],
+                 before: Mapping[int, int], sources: Sources, roots: Iterable[Value],
                  writers: Mapping[Value, int]):
         """`home` has the number of each value's region, `before` a bit set of the regions that run
-        before each region, `kept` the values that the program returns, `writers` the region that
+        before each region, `roots` the values that the program returns, `writers` the region that
         overwrites a state."""
         self.regions, self.home, self.before, self.sources = regions, home, before, sources
-        self.kept, self.writers = set(kept), writers
+        self.roots, self.writers = set(roots), writers
         self.readers: dict[Value, set[int]] = {}  # of each value, outside of its region
         for v, k in home.items():
             for s in sources(v):
@@ -57,7 +57,7 @@ class Rematerializer:
         return changed
 
     def _rematerialize(self, v: Value) -> bool:
-        if v in self.kept or not _is_elementwise(v) or _bytes(v) < REMATERIALIZE_BYTES:
+        if v in self.roots or not _is_elementwise(v) or _bytes(v) < REMATERIALIZE_BYTES:
             return False
         recipe = _Recipe()
         if not self._recipe(v, recipe):
@@ -93,7 +93,7 @@ class Rematerializer:
             few = s.size * REMATERIALIZE_FEW <= v.size  # negligible to store
             if s in self.writers and not few:  # readers of a state delay its update
                 return False
-            stored = s not in self.home or s in self.kept or s in self.readers
+            stored = s not in self.home or s in self.roots or s in self.readers
             if stored or few:
                 recipe.bases.add(s)
             elif not _is_elementwise(s) or s.size != v.size or not self._recipe(s, recipe):

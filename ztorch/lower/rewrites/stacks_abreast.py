@@ -90,13 +90,13 @@ def _loop(loop: Value, new: Mapping[Value, Value], group_of: Mapping[Value, list
     body: Body = loop.attrs["body"]
     inits, sequences, shared = ([*part] for part in arguments(body, loop.args))
     slices = list(zip(body.slices, sequences, strict=True))
-    kept, parts = [], {}
+    pairs, parts = [], {}
     for s, x in slices:
         if x not in group_of:
-            kept.append((s, new[x]))
+            pairs.append((s, new[x]))
         elif x is group_of[x][0]:
-            whole = slice_leaf(new[x], len(kept))
-            kept.append((whole, new[x]))
+            whole = slice_leaf(new[x], len(pairs))
+            pairs.append((whole, new[x]))
             leaf_of = {y: t for t, y in slices}
             width = s.shape[-1]
             for k, y in enumerate(group_of[x]):
@@ -114,8 +114,8 @@ def _loop(loop: Value, new: Mapping[Value, Value], group_of: Mapping[Value, list
     roots = substituted([*substituted(body.news, joined), *stored], parts)
     count = len(body.news)
     body = replace(body, news=tuple(roots[:count]), outs=tuple(roots[count:]),
-                   slices=tuple(s for s, _ in kept))
-    args = (*(new[a] for a in inits), *(x for _, x in kept), *(new[a] for a in shared))
+                   slices=tuple(s for s, _ in pairs))
+    args = (*(new[a] for a in inits), *(x for _, x in pairs), *(new[a] for a in shared))
     return Value(loop.op, args, {"body": body}, loop.shape, loop.dtype, loop.layer)
 
 
