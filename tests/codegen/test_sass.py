@@ -17,12 +17,15 @@ from ztorch.codegen import nvidia_programs, ptx
 from ztorch.codegen.nvidia_programs import PACKAGES, installed
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.kernels import Kernels, in_words
-from ztorch.compile.pipeline import compile_functions, declare_states, plan_functions
+from ztorch.compile.pipeline import compile_functions, declare_states, plan_functions, simplify
 from ztorch.compile.watch import Watch
-from ztorch.dtypes import DType, bf16, f32, u32
+from ztorch.dtypes import DType, bf16, f32, i32, u32
 from ztorch.errors import Unsupported
+from ztorch.graph import passes
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.losses import SparseCategoricalCrossentropy
 from ztorch.machines.gpus import GPUS
 from ztorch.performance.assembled import assembled_resources
 from ztorch.performance.walk import work_of
@@ -207,3 +210,16 @@ def test_rows_that_fill_no_tile_spill_nothing(dtype: DType) -> None:
     [product] = plan_functions(graphs, target, declare_states(graphs, target), Watch())["y"].steps
     assert product.kernel.name.endswith("128x64")
     assert assembled_resources({0: product.kernel}, target)[0].spilled == 0
+
+
+@pytest.mark.parametrize("chip", ["sm_75", "sm_80", "sm_120"])
+def test_a_loss_over_a_long_vocabulary_spills_nothing(chip: str) -> None:
+    """Of 28,996 words, which threads hold in 114 registers; vectors of four spilled up to 64 bytes."""
+    x, y = leaf("input", "x", (4096, 28996), f32), leaf("input", "y", (4096,), i32)
+    loss = ops.mean(SparseCategoricalCrossentropy(from_logits=True)(y, x))
+    target, graph = TARGETS[f"cuda:{chip}"], Graph({"loss": loss, "slope": gradients(loss, [x])[0]})
+    graphs = simplify({"y": graph}, passes.DEFAULT, Watch())
+    steps = plan_functions(graphs, target, declare_states(graphs, target), Watch())["y"].steps
+    kernels = {n: step.kernel for n, step in enumerate(steps)}
+    assert all(used.spilled == 0 for used in assembled_resources(kernels, target).values())
+    assert any("width(1) turns(held=114)" in repr(step.schedule) for step in steps)

@@ -18,6 +18,7 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid.held_rows import sharing_threads
 from ztorch.lower.plan import KernelStep
+from ztorch.lower.schedule import GridRowSchedule
 from ztorch.performance.assembled import assembled_resources
 
 ROWS = 4096
@@ -53,11 +54,11 @@ GRID = target("cuda:sm_90a").limits.grid
     (256, 32, 0), (256, 33, 256), (256, 175, 256), (256, 176, -1), (512, 32, 0), (512, 48, 512), (512, 49, -1),
     (128, 32, 0), (128, 33, -1)])
 def test_who_shares_the_registers(ways: int, registers: int, threads: int) -> None:
-    assert sharing_threads(ways, registers, GRID) == threads
+    assert sharing_threads(GridRowSchedule(1, ways, 1, registers), 1, GRID) == threads
 
 
 def test_nothing_is_known_of_other_machines() -> None:
-    assert [sharing_threads(256, n, GridLimits()) for n in (32, 48, 49)] == [0, 256, -1]
+    assert [sharing_threads(GridRowSchedule(1, 256, 1, n), 1, GridLimits()) for n in (32, 48, 49)] == [0, 256, -1]
 
 
 @together()

@@ -11,6 +11,7 @@ from ztorch.ir.limits import GridLimits
 from ztorch.lower.index import Index
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import Region, real_reads
+from ztorch.lower.schedule import GridRowSchedule
 from ztorch.lower.tuning import (
     HELD_LONG_THREADS,
     HELD_OTHERS,
@@ -45,10 +46,24 @@ def _registers_of(d: DType) -> int:
     return 0 if d is boolean else math.ceil(d.bits / i32.bits)
 
 
-def sharing_threads(ways: int, registers: int, grid: GridLimits) -> int:
-    """How many threads share the registers of a compute unit, if those of a workgroup of `ways`
-    threads hold a row in so many registers; 0: as many as usual. -1: they cannot hold it."""
+def sharing_threads(s: GridRowSchedule, element: int, grid: GridLimits) -> int:
+    """How many threads share the registers of a compute unit, if those of a workgroup hold a row
+    whose elements take `element` registers each; 0: as many as usual. -1: they cannot hold it."""
+    ways, registers = s.team_rows * s.team_ways, held_registers(s, element)
     if ways not in HELD_LONG_THREADS or registers <= HELD_REGISTERS:
         return 0 if registers <= HELD_REGISTERS else -1
     alone = min(THREAD_REGISTERS * max(ways, grid.resident_threads) // ways, THREAD_REGISTERS_MOST)
     return ways if registers + HELD_OTHERS <= alone else -1
+
+
+def held_registers(s: GridRowSchedule, element: int) -> int:
+    """Registers in which a thread holds its part of a row."""
+    return s.turns_held * s.width * element
+
+
+def crowding(s: GridRowSchedule, element: int, grid: GridLimits) -> tuple[float, int]:
+    """A number that is lower for threads with more room for the row that they hold. Those that
+    hold much load single elements: vectors take neighboring registers, which leads to spills."""
+    sharing = sharing_threads(s, element, grid)
+    crowded = held_registers(s, element) > THREAD_REGISTERS // 2
+    return sharing and 1 / sharing, s.width if crowded else -s.width

@@ -14,7 +14,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
-from ztorch.lower.grid.held_rows import element_registers, sharing_threads
+from ztorch.lower.grid.held_rows import crowding, element_registers, sharing_threads
 from ztorch.lower.grid.teams import Team, grid_axes, team
 from ztorch.lower.grid.workgroups import (
     along,
@@ -48,14 +48,11 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     if not axes.by_columns and chosen.rows == 1 and grid.subgroup and not grid.implicit_simd:
         ways += [n for n in HELD_LONG_THREADS if n <= grid.threads]
     element = element_registers(region)
-    held = [h for n in ways if not _held_refusal(
-        h := replace(s, team_ways=n, turns_held=math.ceil(each / n)), region, axes, grid)]
+    held = [h for n in ways for w in dict.fromkeys((width, 1)) if not _held_refusal(
+        h := replace(s, team_ways=n, width=w, turns_held=math.ceil(_counts(axes, w)[1] / n)),
+        region, axes, grid)]
     # As usual if that is possible; otherwise alone, with as many threads as possible.
-    return min(held, key=lambda h: (n := _sharing(h, element, grid)) and 1 / n, default=s)
-
-
-def _sharing(s: GridRowSchedule, element: int, grid: GridLimits) -> int:
-    return sharing_threads(s.team_rows * s.team_ways, s.turns_held * s.width * element, grid)
+    return min(held, key=lambda h: crowding(h, element, grid), default=s)
 
 
 def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
@@ -102,7 +99,7 @@ def _held_refusal(s: GridRowSchedule, region: Region, axes: Axes, grid: GridLimi
         return (f"turns(held={s.turns_held}) must be the number of iterations of a thread, which "
                 "needs whole rows per workgroup")
     element = element_registers(region)
-    if _sharing(s, element, grid) < 0:
+    if sharing_threads(s, element, grid) < 0:
         return (f"turns(held={s.turns_held}) needs {s.turns_held * s.width * element} registers of "
                 "a thread, which has fewer")
     return ""
@@ -137,7 +134,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     down, across = (s.width, 1) if axes.by_columns else (1, s.width)
     rows, columns = _counts(axes, s.width)
     if s.turns_held:
-        b.resident_threads = _sharing(s, element_registers(region), grid)
+        b.resident_threads = sharing_threads(s, element_registers(region), grid)
     shared = Team(s.team_rows, s.team_ways, axes.by_columns)
     with workgroups(b, math.ceil(rows / shared.rows), grid) as g, threads(b, shared.size) as t:
         row, share = shared.role(b, t)
