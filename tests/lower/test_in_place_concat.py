@@ -90,3 +90,11 @@ def test_a_border_that_nothing_reads_is_not_stored() -> None:
     for rows, read in ((slice(1, 5), False), (slice(0, 5), True), (slice(2, 6), True), (slice(1, 6, 2), True)):
         nodes = with_insets(Graph({"y": padded[:, rows] * 2.0})).nodes()
         assert any(v.op is INSET for v in nodes) and any(v.op is BORDER for v in nodes) == read, rows
+
+
+def test_a_border_around_nothing_has_no_part() -> None:
+    x, rows = leaf("input", "x", (3, 0), f32), leaf("input", "rows", (2,), "int32")
+    y = ops.take(ops.pad(ops.relu(x), (1, 0), (0, 3), value=0.5), rows, axis=0) * 2.0
+    j = Job(Graph({"y": y}), {x: np.zeros((3, 0), np.float32), rows: np.array([3, 0], np.int32)})
+    for got in (compiled(j, HERE[-1]), interpreted(j, NARROW)):
+        np.testing.assert_array_equal(got[0], np.ones((2, 3)))
