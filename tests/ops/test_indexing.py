@@ -203,3 +203,25 @@ def test_composed_ops_are_expanded_too(serial: bool) -> None:
     [dt] = gradients(ops.sum(ops.take(table, ids, 0) ** 2), [table])
     graph = by_others(Graph({"y": dt}), serial)
     assert not [v for v in graph.nodes() if (v.op.serial if serial else v.op.others)]
+
+
+@pytest.mark.parametrize("width", [(), (5,)])
+def test_the_last_of_several_updates_stays(width: tuple[int, ...]) -> None:
+    """No table of all updates is computed beside the result, only the number of each place's row."""
+    x, rows = random.normal(size=(40, *width)), random.normal(size=(60, *width))
+    places = random.integers(-3, 45, (60, 1))
+    want = x.copy()
+    for place, row in zip(places[:, 0], rows, strict=True):
+        if -40 <= place < 40:
+            want[place] = row
+    args = [leaf("input", n, a.shape, d) for n, a, d in (
+        ("x", x, "float64"), ("places", places, "int32"), ("rows", rows, "float64"))]
+    y = ops.scatter_update(*args)
+    slopes = gradients(ops.sum(y * y), [args[0], args[2]])
+    got, of_x, of_rows = evaluate([y, *slopes], dict(zip(args, (x, places, rows), strict=True)))
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_allclose(of_x, 2 * np.where(want == x, x, 0))
+    np.testing.assert_allclose((of_rows ** 2).sum(), 4 * (want[want != x] ** 2).sum())
+    if width:
+        tables = [v for v in topological([y]) if v.op.kind == "scatter"]
+        assert all(v.size <= 40 for v in tables)

@@ -132,8 +132,9 @@ def cdist(x: Value, y: Value) -> Value:
         A float tensor `(..., n, m)`.
     """
     [x], [y] = as_floats(x), as_floats(y)
-    apart = OPS.expand_dims(x, -2) - OPS.expand_dims(y, -3)
-    return root(OPS.sum(apart * apart, -1))
+    columns = OPS.expand_dims(OPS.swapaxes(y, -1, -2), -3)  # neighbors in memory are other rows
+    apart = OPS.expand_dims(x, -1) - columns
+    return root(OPS.sum(apart * apart, -2))
 
 
 @composition(Sample(((3, 4), (3, 4)), {"max_val": 2.0}))

@@ -182,15 +182,22 @@ def scatter_update(inputs: Value, indices: Value, updates: Value,
         of_places, combine = _REDUCTIONS[reduction]
         return OPS.reshape(combine(flat, of_places(rows, places, flat.shape[0])), inputs.shape)
     if reduction is None:
-        order = OPS.argsort(places)
-        places, rows = OPS.take(places, order, 0), OPS.take(rows, order, 0)
-        behind = OPS.concat(places[1:], OPS.full((1,), -1, places.dtype), axis=0)
-        places = OPS.where(OPS.equal(places, behind), -1, places)
-        ones = OPS.full(places.shape, 1, "int32")
-        hit = OPS.scatter_add(OPS.full((flat.shape[0],), 0, "int32"), places, ones) > 0
-        hit = OPS.reshape(hit, (-1, *(1,) * (flat.rank - 1)))
-        flat = OPS.where(hit, OPS.full((), 0, flat.dtype), flat)
+        return OPS.reshape(_replaced(flat, places, rows), inputs.shape)
     return OPS.reshape(OPS.scatter_add(flat, places, rows), inputs.shape)
+
+
+def _replaced(x: Value, places: Value, rows: Value) -> Value:
+    """x with rows at places; of several at one place the last one."""
+    if not rows.size:
+        return x
+    order = OPS.argsort(places)
+    places = OPS.take(places, order, 0)
+    behind = OPS.concat(places[1:], OPS.full((1,), -1, places.dtype), axis=0)
+    places = OPS.where(OPS.equal(places, behind), -1, places)
+    none = OPS.full(x.shape[:1], 0, "int32")
+    number = OPS.scatter_add(none, places, OPS.cast(order, "int32") + 1)  # of the row, from 1
+    hit = OPS.reshape(OPS.greater(number, 0), (-1, *(1,) * (x.rank - 1)))
+    return OPS.where(hit, OPS.take(rows, OPS.maximum(number - 1, 0), 0), x)
 
 
 @composition(Sample(((3, 4), np.array([1, 0], np.int32), (2, 2))))
