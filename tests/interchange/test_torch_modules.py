@@ -55,6 +55,21 @@ def test_programs_of_torch_export_and_arrays() -> None:
     assert zt.load_torch(program).compile("cpu", batch_size=1).predict(a[0]).shape == (3, 2)
 
 
+def test_parameters_without_gradients_are_frozen() -> None:
+    """A frozen base and a head that trains: one step as PyTorch takes it."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    net[0].requires_grad_(False)
+    x, y = torch.randn(3, 4), torch.randn(3, 2)
+    model = zt.load_torch(net, x)
+    program = model.compile("cpu", batch_size=3, optimizer=zt.optimizers.SGD(0.1), loss="mse")
+    program.fit(x.numpy(), y.numpy(), epochs=1, verbose=0)
+    torch.nn.functional.mse_loss(net(x), y).backward()
+    torch.optim.SGD(net.parameters(), 0.1).step()
+    for name, parameter in net.named_parameters():
+        np.testing.assert_allclose(program.weights[f"graph/{name}"], parameter.detach(), rtol=1e-4, atol=1e-6)
+        assert model.named_weights()[f"graph/{name}"].trainable is parameter.requires_grad
+
+
 def test_bags_of_rows_for_any_batch_size() -> None:
     net, rows = torch.nn.EmbeddingBag(10, 4, mode="max"), np.arange(12).reshape(3, 4) % 10
     model = zt.load_torch(net, rows[:2])

@@ -66,7 +66,7 @@ class ExportedProgram:
     calls: list[CallSpec]
     types: dict[str, TensorType]  # of all tensors
     arrays: dict[str, tuple[str, np.ndarray, DType]]  # by name: module name, numbers, dtype
-    frozen: frozenset[str]  # names in the module of buffers and constants, which do not train
+    frozen: frozenset[str]  # names in the module of what does not train: buffers, for example
 
 
 def read(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -145,7 +145,8 @@ class _Reader:
                 folder = ("constants" if kind == "tensor_constant" or not fields.get(
                     "persistent", True) else "weights")
                 arrays[fields["arg"]["name"]] = (label, *self._array(folder, label))
-                frozen |= set() if kind == "parameter" else {label}
+                if kind != "parameter" or not self._trains(label):
+                    frozen.add(label)
             elif kind != "token":  # a token only orders calls with side effects
                 raise Unsupported(f"{self.path}: an input is a {kind}; export a module that takes "
                                   "only tensors")
@@ -181,6 +182,10 @@ class _Reader:
 
     def _json(self, member: str) -> Any:
         return json.loads(self.archive.read(self.root + member))
+
+    def _trains(self, name: str) -> bool:
+        """Whether the module wants gradients of a parameter that was read."""
+        return bool(self._configs["weights"][name]["tensor_meta"].get("requires_grad", True))
 
     def _array(self, folder: str, name: str) -> tuple[np.ndarray, DType]:
         """The numbers of a weight or constant, as the file stores them."""

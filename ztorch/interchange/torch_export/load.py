@@ -40,8 +40,8 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     """Loads the model in a program of torch.export (.pt2). It compiles, predicts and trains like
     any other. PyTorch is not needed, and nothing is unpickled.
 
-    Parameters become weights, named `graph/` and their name in the module. The first axis of each
-    input is the batch. Other dynamic axes stay open; their names are like `axis1`.
+    Parameters become weights, named `graph/` and their name in the module, frozen where they have
+    `requires_grad=False`. The first axis of each input is the batch. Other dynamic axes stay open; their names are like `axis1`.
 
     Args:
         path: The file.
