@@ -41,7 +41,8 @@ def load(path: str | os.PathLike[str], *, sizes: Mapping[str, int] | None = None
     any other. PyTorch is not needed, and nothing is unpickled.
 
     Parameters become weights, named `graph/` and their name in the module, frozen where they have
-    `requires_grad=False`. The first axis of each input is the batch. Other dynamic axes stay open; their names are like `axis1`.
+    `requires_grad=False`. The first axis of each input is the batch. Other dynamic axes stay open;
+    their names are like `axis1`.
 
     Args:
         path: The file.
