@@ -33,6 +33,33 @@ def new_rlock() -> threading.RLock:
     return _kept(threading.RLock())
 
 
+class OwnLock:
+    """A reentrant lock of an object. Copies of the object get another one.
+
+    >>> lock = OwnLock()
+    >>> with lock, lock:
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._lock = new_rlock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+    def __copy__(self) -> OwnLock:
+        return OwnLock()
+
+    def __deepcopy__(self, memo: Any) -> OwnLock:
+        return OwnLock()
+
+    def __reduce__(self) -> Any:
+        return OwnLock, ()
+
+
 def _kept(lock: Any) -> Any:
     _locks.add(lock)
     return lock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 
 import ztorch as zt
 from ztorch.arrays.node import TensorNode
-from ztorch.arrays.quick_recording import INDEXING, recorder
+from ztorch.arrays.quick_recording import INDEXING, recorder, recorder_of
 from ztorch.arrays.recording import MAX_DEPTH
+from ztorch.backends import python_calls
 from ztorch.errors import ShapeError
 
 X = np.random.default_rng(0).uniform(1, 2, (4, 6)).astype(np.float32)
@@ -110,6 +112,14 @@ def test_reference_counts_are_exact() -> None:
             f()
     after = [sys.getrefcount(o) for o in counted]
     assert max(abs(b - a) for a, b in zip(after, before, strict=True)) < 100
+
+
+def test_a_function_keeps_what_it_points_to_where_threads_make_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_calls, "_method", python_calls._method.__wrapped__)  # each makes its own
+    function = recorder_of({}, "add", 3)
+    assert function is not None
+    parts = [x for part in gc.get_referents(function) if isinstance(part, tuple) for x in part]
+    assert any(isinstance(x, python_calls._MethodDef) for x in parts)
 
 
 def test_the_deepest_operand_counts_wherever_it_is() -> None:

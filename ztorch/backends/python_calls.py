@@ -109,8 +109,9 @@ def _function(method: _MethodDef, record: bytes, owner: Any) -> Callable[..., An
     """A built-in function of CPython; native code gets the record as its first argument."""
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object,
                             ctypes.py_object)(("PyCFunction_NewEx", ctypes.pythonapi))
-    # Python takes the last argument for the function's module, and keeps it alive.
-    function: Callable[..., Any] = new(ctypes.addressof(method), record, owner)
+    # Python takes the last argument for the function's module, and keeps it alive. It points to
+    # the method, of which threads may make two at once: the cache keeps the last one alone.
+    function: Callable[..., Any] = new(ctypes.addressof(method), record, (owner, method))
     return function
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch.config import ascending
 from ztorch.errors import ConfigError, ZtorchError
 from ztorch.layers.axes import OpenSize
+from ztorch.locks import OwnLock
 from ztorch.losses import UnfitTargets
 from ztorch.model.exporting import ROWS
 from ztorch.model.late_compile import LateCompile
@@ -50,6 +51,13 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         """Compiles the network, as a Model does."""
         raise NotImplementedError
 
+    @property
+    def preparing(self) -> OwnLock:
+        """The lock under which the network finds or compiles the program for a call, so that
+        threads may call it at once."""
+        lock: OwnLock = vars(self).setdefault("_preparing", OwnLock())  # in one step for threads
+        return lock
+
     @abstractmethod
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
                     memory_limit: int | str | None, **arguments: Any) -> Program:
@@ -58,6 +66,10 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def compile_when_known(self, **arguments: Any) -> Any:
         """Compiles the network, for arguments of `compile`, once its inputs and the sizes of open
         axes are known. Returns the program, or the network while it waits for data."""
+        with self.preparing:
+            return self._compiled_when_known(arguments)
+
+    def _compiled_when_known(self, arguments: dict[str, Any]) -> Any:
         self.batch_sizes(arguments["batch_size"])  # wrong ones are an error before data arrive
         before = self._asked, self._late, self._takes_given
         waits = not self.knows_inputs or (arguments["sizes"] is None and bool(self.axis_names))
@@ -104,6 +116,11 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                      weighted: bool = False) -> None:
         """Configures a model that waits for data, from the function and arguments of its first
         use."""
+        with self.preparing:
+            self._learn(x, y, function, batch_size, split, weighted)
+
+    def _learn(self, x: Any, y: Any, function: str, batch_size: int | None, split: float,
+               weighted: bool) -> None:
         if not self.knows_inputs:
             from ztorch.feed.row_shapes import row_shapes
 
@@ -184,6 +201,10 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         """Compiles a waiting program once data have determined its sizes, and again for larger
         data. For predictions it omits a loss whose targets are not yet known. A program that is
         training stays."""
+        with self.preparing:
+            self._compile_due(function)
+
+    def _compile_due(self, function: str) -> None:
         arguments = None if self._late is None or self._trains else self._late.due(function)
         if arguments is not None:
             before = self.program

@@ -57,6 +57,10 @@ class LateCompile:
         self.step_data = StepData()  # the form of the data of such steps
         self._compiled: Any = None  # the data it is compiled for
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies of a model have no program yet."""
+        return {**vars(self), "_compiled": None}
+
     def keep(self) -> None:
         """Records that the model is compiled for the shapes known so far."""
         self._compiled = self._known

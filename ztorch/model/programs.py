@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.config import positive
 from ztorch.errors import ConfigError
+from ztorch.locks import new_rlock
 from ztorch.runtime.buckets import BATCH
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class ModelPrograms:
         self._make, self.arguments = make, arguments
         # by batch size, function, outputs with weights, and other sizes of open axes
         self._others: dict[tuple[int, str, _Items, _Items], Program] = {}
+        self._making = new_rlock()
         self.training = compiled  # the program that trains, if any
         compiled.relatives = weakref.ref(self)
 
@@ -122,6 +124,11 @@ class ModelPrograms:
 
     def _other(self, function: str, size: int, weighted: Mapping[str, int],
                sizes: Mapping[str, Any]) -> Program:
+        with self._making:
+            return self._made(function, size, weighted, sizes)
+
+    def _made(self, function: str, size: int, weighted: Mapping[str, int],
+              sizes: Mapping[str, Any]) -> Program:
         axes, lengths = tuple(sorted(weighted.items())), tuple(sorted(sizes.items()))
         for verb, needed in _NEEDED.items():
             program = self._others.get((size, verb, axes, lengths))

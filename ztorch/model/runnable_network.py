@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
-from ztorch.model.compiled_network import CompiledNetwork
-from ztorch.model.programs import changed_since, not_compiled
+from ztorch.model.prepared_network import PreparedNetwork
+from ztorch.model.programs import not_compiled
 from ztorch.names.keras_calls import as_in_keras
 from ztorch.program.verbs import Verbs, need_batch_size
 
@@ -21,31 +20,8 @@ if TYPE_CHECKING:
 _PROGRAM_NAMES = ("borrow", "device", "load_checkpoint", "plot", "save_checkpoint")
 
 
-class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
+class RunnableNetwork(PreparedNetwork, Verbs, abstract=True):
     """A network with the methods of its program."""
-
-    def running(self, function: str, batch_size: int | None = None,
-                weighted: Mapping[str, int] | None = None) -> AbstractContextManager[Program]:
-        """The program that runs a function on batches of this size, for a `with` block. A model
-        that is not compiled is compiled to predict."""
-        if self._programs is not None and not self._programs.fit(self):
-            if function != "predict" or self._asked is None:
-                raise changed_since(self.name)
-            self.compile(**self._asked.to_predict())
-        waits = self._late is not None and (self._late.needs_targets or (
-            self._late.resume is not None and not self.axis_names))
-        if function == "predict" and waits and self._late is not None:
-            if self._programs is None:
-                self.compile_now(**self._late.to_predict())
-        else:
-            self.compile_if_due(function)
-        if self._programs is None:
-            if function != "predict":
-                raise not_compiled(self.name, function)
-            self.compile()
-        if self._programs is None:
-            raise self._without_sizes()
-        return self._programs.running(function, batch_size, weighted or {}, self.sizes_beside)
 
     @as_in_keras("x batch_size verbose steps callbacks")
     @checked
@@ -82,14 +58,15 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
 
         need_batch_size("predict", batch_size)
         self.need_call("predicted with")
-        if self._programs is None and self._late is None:
-            self.compile()
         x = can_be_looked_at(x)
         counted = steps is not None or callbacks is not None  # whether batches are
-        as_given = counted and batch_size is None and self.takes_given
-        batch_size = self.rows_given(x) if as_given else batch_size
-        self.learn_shapes(x, batch_size=batch_size)
-        with self.running("predict", batch_size) as program:
+        with self.preparing:
+            self.need_compiled()
+            as_given = counted and batch_size is None and self.takes_given
+            batch_size = self.rows_given(x) if as_given else batch_size
+            self.learn_shapes(x, batch_size=batch_size)
+            running = self.running("predict", batch_size)
+        with running as program:
             return program.predict_for(
                 self, x, batch_size, verbose, steps, callbacks, out, as_given)
 
@@ -113,19 +90,12 @@ class RunnableNetwork(CompiledNetwork, Verbs, abstract=True):
             (3, 1)
         """
         self.need_call("predicted with")
-        if self._programs is None and self._late is None:
-            self.compile()
-        self.learn_shapes(x)
-        with self.running("predict", self.size_for(x, "predict")) as program:
+        with self.preparing:
+            self.need_compiled()
+            self.learn_shapes(x)
+            running = self.running("predict", self.size_for(x, "predict"))
+        with running as program:
             return program.predict_on_batch(x, out)
-
-    def size_for(self, x: Any, function: str) -> int | None:
-        """The batch size that one call on all rows of x needs; None: that of `compile`."""
-        from ztorch.feed.row_shapes import row_count
-
-        self.compile_if_due(function)
-        rows, program = row_count(x), self.program
-        return None if rows is None or program is None or rows <= program.batch_size else rows
 
     def generate(self, prompt: Any, length: int, **options: Any) -> Any:
         """Continues a sequence of numbers. The model must be compiled with `decode`.
