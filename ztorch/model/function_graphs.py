@@ -32,7 +32,14 @@ class BatchInputs:
     x: dict[str, Value]  # by input
     y: dict[str, Value]  # by output
     weights: RowWeights
-    leaves: tuple[Value, ...]  # the function takes these even if no score depends on one
+    own_weights: Value  # the input with the weights that users give to rows
+
+    def taken_by(self, graph: Graph) -> Graph:
+        """A graph that takes rows, targets and weights, even if no score depends on some."""
+        read = {*graph.leaves("input")}
+        roles = (self.x.values(), self.y.values(), (self.own_weights,))
+        return replace(graph, declared=tuple(
+            v for role in roles if read.isdisjoint(role) for v in role))
 
 
 class StepData(NamedTuple):
@@ -93,7 +100,7 @@ class ScoringGraphs:
         """x, y, w -> loss and metrics."""
         context = self.context()
         compared = self._scored(context)
-        return Graph(compared.scores, context.memories, declared=compared.batch.leaves)
+        return compared.batch.taken_by(Graph(compared.scores, context.memories))
 
     def train(self, optimizer: Optimizer) -> Graph:
         """x, y, w -> loss and metrics. Updates the weights, the optimizer's slots, and the counters
@@ -113,9 +120,10 @@ class ScoringGraphs:
         new_values = scale.kept(optimizer.new_values(weights, slopes, step, written), slopes,
                                 written) | scale.updates()
         new_values = constrained(new_values, self.model.weights, context)
-        return Graph(scores, {state.attrs["name"]: value
-                              for state, value in {**context.updates, **new_values}.items()},
-                     tuple(dict.fromkeys(context.recomputed)), compared.batch.leaves)
+        updates = {state.attrs["name"]: value
+                   for state, value in {**context.updates, **new_values}.items()}
+        return compared.batch.taken_by(
+            Graph(scores, updates, tuple(dict.fromkeys(context.recomputed))))
 
     def context(self, training: bool = False) -> Context:
         return Context(training=training, states=self.states,
@@ -160,8 +168,7 @@ class ScoringGraphs:
         rows = context.padding.real_rows(self.batch_size, d)
         of_outputs = {name: self._weights_of(name, specs[name].shape, axes)
                       for name, axes in self.weighted.items() if name in specs}
-        return BatchInputs(x, y, RowWeights(own * rows, rows, of_outputs),
-                           (*x.values(), *y.values(), own, *of_outputs.values()))
+        return BatchInputs(x, y, RowWeights(own * rows, rows, of_outputs), own)
 
     def _weights_of(self, output: str, target: tuple[int, ...], axes: int) -> Value:
         """The input with the weights of rows or steps of one output."""
