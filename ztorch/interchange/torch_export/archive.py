@@ -23,6 +23,7 @@ DTYPES: dict[int, DType] = {d.torch_export: d for d in ALL}  # by PyTorch's numb
 # Complex dtypes: pairs of floats along a last axis that dims do not count.
 COMPLEX: dict[int, DType] = {10: f32, 11: f64}
 
+_MOST_REPEATED = 1 << 28  # bytes of a tensor that is larger than its storage, by strides of 0
 _FIX = "save the program again with torch.export.save of PyTorch 2.9 or later"
 
 
@@ -204,8 +205,10 @@ class _Reader:
         size = kind.dtype.bytes * (2 if kind.is_complex else 1)
         data = self.archive.read(member)
         last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        count = math.prod(shape)
         if min((*shape, *strides, offset), default=0) < 0 or (
-                math.prod(shape) and (last + 1) * size > len(data)):
+                count and (last + 1) * size > len(data)) or (
+                count * size > max(len(data), _MOST_REPEATED)):
             raise ValueError(f"{name!r} is larger than its {len(data)} bytes")
         number = np.result_type(kind.dtype.numpy, np.complex64) if kind.is_complex else (
             kind.dtype.numpy)
