@@ -83,6 +83,22 @@ def stream_rows(x: Any) -> int | None:
     return row_count(_inputs_of(item))
 
 
+def batches_inputs(x: Any, few: bool = False) -> Iterator[Any] | None:
+    """The inputs of each batch of a list, or of a dataset that is read by index; None where x gives
+    rows, or cannot be read without beginning a pass over its data. `few` gives the first two and
+    the last.
+
+    >>> [part.shape for part in batches_inputs([(np.zeros((2, 4)), np.ones(2))])]
+    [(2, 4)]
+    """
+    if not is_stream(x, None) or is_column(x) or isinstance(x, LookedAt):
+        return None
+    listed = isinstance(x, list) or (is_indexed(x) and len(x) and _gives_batches(x, x[0]))
+    places = sorted({*range(len(x))[:2], *range(len(x))[-1:]} if few else range(len(x))
+                    ) if listed else ()
+    return (_inputs_of(x[k]) for k in places) if listed else None
+
+
 def total_rows(x: Any) -> int | None:
     """How many rows x has, or all batches of a stream together; None where only a pass can tell.
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ztorch.errors import ConfigError
 from ztorch.feed.columns import as_array
+from ztorch.feed.row_shapes import batches_inputs
 from ztorch.feed.sources import is_stream
 
 
-def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Iterable[str],
+def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Collection[str],
                fix: str) -> dict[str, set[int]]:
-    """The sizes that rows have along each open axis.
+    """The sizes that rows have along each open axis. Batches of a list or of a dataset that is read
+    by index are read for it.
 
     Args:
         x: The argument of `fit` or `predict`.
@@ -32,6 +34,13 @@ def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Itera
         >>> sizes_seen([np.zeros((0, 4)), rows[0]], {"x": {0: "time"}}, ["x"], "")
         {'time': {3}}
     """
+    seen: dict[str, set[int]] = {}
+    batches = batches_inputs(x)
+    if batches is not None:
+        for batch in batches:
+            for label, sizes in sizes_seen(batch, open_axes, inputs, fix).items():
+                seen[label] = seen.get(label, set()) | sizes
+        return seen
     if is_stream(x, None):
         raise ConfigError(f"x gives batches, whose sizes are not known beforehand; {fix}")
     names = list(inputs)
@@ -39,7 +48,6 @@ def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Itera
         parts = {names[0]: next(iter(x.values())) if isinstance(x, Mapping) else x}
     else:
         parts = dict(x) if isinstance(x, Mapping) else dict(zip(names, x, strict=False))
-    seen: dict[str, set[int]] = {}
     for name, axes in open_axes.items():
         for axis, label in axes.items():
             if sizes := set(_sizes(parts.get(name, ()), axis)):

@@ -22,11 +22,14 @@ class BuiltLayer(LayerNode, abstract=True):
     own_weights: list[Weight]
     first_weights: list[Weight] | None  # those made in `__init__`
     build: Any
+    makes_weights = False  # whether its class has a `build` of its own
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "build" in vars(cls) and not cls.is_network:
             cls.build = built_once(cls.build)
+            # That of `Layer` itself makes none.
+            cls.makes_weights = any("build" in vars(c) for c in cls.__mro__[1:])
 
     def prepare(self, x: Any, *more: Any, **keywords: Any) -> None:
         """Builds the layer at its first call."""

@@ -88,9 +88,10 @@ def _wrong_arguments(layer: LayerNode, error: TypeError) -> Exception:
 
 def need_adopted(layer: LayerNode, context: Context | None, passed: bool) -> None:
     """Raises a ConfigError if a layer calls another layer without adopting it or without passing
-    its context: weights would belong to no model, or be read twice. `passed` tells whether it
-    passed the context."""
-    if layer.adopter is None and layer is not getattr(context, "stepped", None):
+    its context: weights would belong to no model, or be read twice. Layers without weights need no
+    adoption. `passed` tells whether it passed the context."""
+    needs_none = not (layer.makes_weights or layer.is_plain or vars(layer)["adopted"])
+    if layer.adopter is None and layer is not getattr(context, "stepped", None) and not needs_none:
         caller = f"layer {current_layer()!r}" if current_layer() else "the call of a model"
         construction = f"{type(layer).__name__}(...)"
         construction = f"self.adopt({construction})" if passed else construction

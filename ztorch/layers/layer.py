@@ -170,7 +170,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
 
     def add_weight(self, name: str | Shape | None = None, shape: Any = (),
                    initializer: Any = "glorot_uniform", trainable: bool = True,
-                   regularizer: Any = None, constraint: Any = None) -> Weight:
+                   regularizer: Any = None, constraint: Any = None, dtype: Any = None) -> Weight:
         """Creates a weight of this layer. Weights are ordered by these calls.
 
         Args:
@@ -183,6 +183,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
             trainable: Whether an optimizer may change it. Default: `True`.
             regularizer: Its penalty in the loss. Default: `None`.
             constraint: The constraint applied after each training step. Default: `None`.
+            dtype: A dtype of floats. Weights have the dtype of the model. Default: `None`.
 
         Returns:
             The weight. `context.read(weight)` returns its tensor in `call`.
@@ -191,7 +192,7 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
             ConfigError: The layer already has a weight with this name.
         """
         has_own_name = isinstance(name, str)
-        name, shape, initializer, taken = weight_arguments(self, name, shape, initializer)
+        name, shape, initializer, taken = weight_arguments(self, name, shape, initializer, dtype)
         if name in taken:
             raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
         for n in shape:

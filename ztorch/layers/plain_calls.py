@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ztorch.errors import ConfigError
+from ztorch.dtypes import dtype
+from ztorch.errors import ConfigError, Unsupported
 from ztorch.layers.naming import checked_name, unused
 from ztorch.layers.symbol import leaves
 from ztorch.layers.tree import LayerNode
@@ -89,12 +90,16 @@ def adopt_attributes(layer: Any) -> None:
             x.name, x.has_own_name = checked_name(name, "weight"), True
 
 
-def weight_arguments(layer: Any, name: Any, shape: Any,
-                     initializer: Any) -> tuple[str, tuple[int, ...], Any, set[str]]:
-    """The arguments of `add_weight` without a name, and the names already taken.
+def weight_arguments(layer: Any, name: Any, shape: Any, initializer: Any,
+                     kind: Any) -> tuple[str, tuple[int, ...], Any, set[str]]:
+    """The arguments of `add_weight` without a name, and the names already taken. `kind` is the
+    dtype that the layer asks for.
 
     An unnamed weight is called "weight" until the attribute that holds it is known.
     """
+    if kind is not None and not dtype(kind).is_float:
+        raise Unsupported(f"layer {layer.name!r}: a weight of dtype {dtype(kind).long}: weights "
+                          "are floats; use dtype='float32', which counts exactly to 2**24")
     if not isinstance(name, str | None):  # (shape, initializer), as in Keras
         left_out = isinstance(shape, tuple) and not shape
         name, shape, initializer = None, name, initializer if left_out else shape

@@ -22,6 +22,7 @@ class LayerNode(Named, abstract=True):
     given_name: str | None  # None: the name is derived from the class
     trainable: bool  # whether an optimizer may change the weights
     name_in_path: str | None = None  # where a sibling has the same name; None: the name
+    makes_weights: bool  # whether its class has a `build` of its own
     building = False  # whether its `build` is running
     adopter: LayerNode | None  # the model or layer that adopted this one
     calls: list[Any]  # calls on symbolic tensors, in order

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ztorch.config import ascending
-from ztorch.errors import ConfigError, ZtorchError
+from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.layers.axes import OpenSize
 from ztorch.locks import OwnLock
 from ztorch.losses import UnfitTargets
@@ -24,24 +24,9 @@ if TYPE_CHECKING:
     from ztorch.program.program import Program
 
 
-class OfCompile:
-    """An argument of the last compile. An attribute of the model with the same name hides it."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __get__(self, model: Any, owner: type) -> Any:
-        if model is None:
-            return self
-        if not model.compile_arguments:
-            raise AttributeError(self._name)
-        return model.compile_arguments.get(self._name)
-
-
 class CompiledNetwork(TunedNetwork, abstract=True):
     """A network that keeps its program."""
 
-    loss: Any = OfCompile("loss")
     _pipeline: Any = None
     _late: LateCompile | None = None  # a compile that waits for data
     _asked: LateCompile | None = None  # the last compile
@@ -90,7 +75,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                 raise
             else:
                 self._late.keep()
-                if not (program.metadata.whole_batches or self._late.takes_any(self)):
+                if not (program.metadata.whole_batches or self._late.takes_any(self)
+                        or self.is_class):  # a class takes rows of other lengths later
                     self._late = None
                 return program
         if self._programs is not None:
@@ -121,12 +107,13 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def _learn(self, x: Any, y: Any, function: str, batch_size: int | None, split: float,
                weighted: bool) -> None:
-        if not self.knows_inputs:
-            from ztorch.feed.row_shapes import row_shapes
+        from ztorch.feed.row_shapes import batches_inputs, row_shapes
 
+        if not self.knows_inputs:
             self.build(row_shapes(x))
-        elif self.is_class and hasattr(x, "shape"):
-            self._open_axes_that_vary(tuple(x.shape[1:]))
+        for part in (batches_inputs(x, few=True) or (x,)) if self.is_class else ():
+            if hasattr(part, "shape"):
+                self._open_axes_that_vary(tuple(part.shape[1:]))
         if self._late is not None and self._late.follows_data and self.axis_names:
             self._late.hold(self, x)
         if self._late is not None and function != "predict":
@@ -214,12 +201,29 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                 if function != "predict" or self._late is None:
                     raise
                 program = self.compile_now(**self._late.to_predict())
+            except Unsupported as error:
+                program = self._compile_whole(arguments, error)
             if self._late is not None and self._late.resume is not None:
                 self._late.resume(program)
                 self._late.resume = None
             elif before is not None:
                 hand_over(before, program)
                 program.lend_weights()
+
+    def _compile_whole(self, arguments: dict[str, Any], error: Unsupported) -> Program:
+        """Compiles the network for each size of the data, without padding, after an error that a
+        loss or metric which combines positions may have caused."""
+        late = self._late
+        if late is None or not late.follows_data or not self.axis_names or self.mixes_open_axes:
+            raise error
+        self.mixes_open_axes = str(error)
+        try:
+            program = self.compile_now(**{**arguments, "sizes": late.hold_whole(self)})
+        except Unsupported:  # for another reason
+            self.mixes_open_axes = ""
+            raise error from None
+        late.keep()
+        return program
 
     @property
     def _trains(self) -> bool:

@@ -95,6 +95,11 @@ class LateCompile:
                 step = multiples_of(model).get(name, 1)
                 self.sizes[name] = chosen(min(seen), max(seen), most, step)
 
+    def hold_whole(self, model: Network) -> dict[str, tuple[int, ...]]:
+        """Takes exactly the sizes of the data, since rows cannot be padded, and returns them."""
+        self.sizes = {name: _exact_sizes(name, seen, model) for name, seen in self._seen.items()}
+        return self.sizes
+
     def to_predict(self) -> dict[str, Any]:
         """The arguments with which to compile while nothing is trained yet."""
         return {**self.arguments, "loss": None, "optimizer": None, "metrics": (),

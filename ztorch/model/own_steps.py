@@ -34,12 +34,28 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
     return x, y, sample_weight
 
 
+class OfCompile:
+    """An argument of the last compile. An attribute of the model with the same name hides it."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, model: Any, owner: type) -> Any:
+        if model is None:
+            return self
+        if not model.compile_arguments:
+            raise AttributeError(self._name)
+        return model.compile_arguments.get(self._name)
+
+
 class OwnSteps(Network, abstract=True):
     """The part of a model that defines its steps.
 
     The methods run once for each batch size, on graph tensors, and their ops are compiled: as in
     `call`, the tensors have no values yet.
     """
+
+    loss: Any = OfCompile("loss")
 
     def _begin(self, name: str | None, seed: int | None, trainable: bool) -> None:
         self.policy = dtype_policy().name  # the default dtype of compile

@@ -57,6 +57,7 @@ class Sequential(Model):
             raise ConfigError(f"Sequential takes a list of layers, not {layers!r}; write "
                               "Sequential([Input(...), Dense(10)])")
         self._input: Input | None = None
+        self._input_is_given = True  # not learned from a call
         self._declared: list[tuple[Layer, Any]] = []  # layers and their symbolic tensors
         self._begin(name, seed, trainable)
         for layer in layers or ():
@@ -245,7 +246,9 @@ class Sequential(Model):
                               "with several inputs as Model(inputs, outputs)")
         if self._input is None:
             self._input = Input(x.shape[1:], None if x.dtype.is_float else x.dtype)
-        super().prepare(x)
+            self._input_is_given = False
+        if self._input_is_given or x.shape[-1:] != self._input.row_shape[-1:]:
+            super().prepare(x)  # otherwise rows may have other lengths than the first ones
 
     def call(self, x: Any, context: Context) -> Any:
         """The output for a batch, in a graph. Layers and tracing call it.
