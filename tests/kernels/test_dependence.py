@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from ztorch.kernels.dependence import Counters, conflict, disjoint
+from ztorch.kernels.dependence import Counters, conflict
+from ztorch.kernels.overlap import disjoint
 
 Line = tuple[int, int]  # the step of an index per iteration, and its start
 

@@ -12,6 +12,7 @@ from tests.cases.available import COMPUTING
 from tests.cases.covering import full
 from tests.cases.device_programs import all_agree
 from tests.cases.grouping import together
+from tests.kernels.random_overlaps import OverlapWriter
 from tests.kernels.random_sources import Writer, arguments, random_kernel
 from tests.kernels.random_strides import StridedWriter
 from tests.kernels.random_threads import random_thread_kernel, thread_arguments
@@ -28,6 +29,7 @@ COMPILED = int(os.environ.get("ZTORCH_RANDOM_KERNELS", 0)) or (40 if full() else
 TRANSLATED = max(COMPILED, 1000 if full() else 120)  # kernels that are compared with plain Python
 THREADED = max(COMPILED // 2, 200 if full() else 24)  # kernels of threads
 WIDE = max(COMPILED // 2, 300 if full() else 24)  # kernels of slices, pairs and ops
+OTHERS = (WideWriter, StridedWriter, OverlapWriter)
 FIRST = int(os.environ.get("ZTORCH_RANDOM_FIRST", 0))  # added to each seed, for kernels not seen yet
 TOGETHER = 60  # kernels of one program
 ONCE_WRONG = (75, 187, 3811, 5201, 5786, 5926, 80084)  # that no longer are
@@ -44,7 +46,7 @@ def _job(seed: int, floats: str, writer: type[Writer] = Writer) -> Job:
 
 
 SEEDS = [*((seed, Writer) for seed in range(FIRST, FIRST + TRANSLATED)),
-         *((seed, writer) for seed in range(FIRST, FIRST + WIDE) for writer in (WideWriter, StridedWriter))]
+         *((seed, writer) for seed in range(FIRST, FIRST + WIDE) for writer in OTHERS)]
 
 
 @together(by=lambda seed, writer: str(seed % 4))
@@ -69,13 +71,11 @@ def test_gradients(seed: int, writer: type[Writer]) -> None:
     arrays, random, h = arguments(seed), np.random.default_rng(seed), 1e-6
     inputs = [leaf("input", n, a.shape, str(a.dtype)) for n, a in zip("xyp", arrays, strict=True)]
     results = kernel.trace(dict(zip("xyp", inputs, strict=True)))
-    weights = [random.normal(size=y.shape) for y in results]
-    total = functools.reduce(ops.add, [ops.sum(y * constant(w))
-                                       for y, w in zip(results, weights, strict=True)])
+    weights = {k: random.normal(size=y.shape) for k, y in enumerate(results) if y.dtype.is_float}
+    total = functools.reduce(ops.add, [ops.sum(results[k] * constant(w)) for k, w in weights.items()])
     way = [random.normal(size=a.shape) for a in arrays[:2]]
-    ends = [sum((y * w).sum() for y, w in zip(kernel.debug(
-        *(a + s * h * d for a, d in zip(arrays, way, strict=False)), arrays[2]), weights, strict=True))
-        for s in (1, -1)]
+    near = [kernel.debug(*(a + s * h * d for a, d in zip(arrays, way, strict=False)), arrays[2]) for s in (1, -1)]
+    ends = [sum((ys[k] * w).sum() for k, w in weights.items()) for ys in near]
     slopes = evaluate(gradients(total, inputs[:2]), dict(zip(inputs, arrays, strict=True)))
     slope = sum((g * d).sum() for g, d in zip(slopes, way, strict=True))
     np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * h), rtol=2e-4, atol=2e-4, err_msg=source)
@@ -105,8 +105,7 @@ def test_threads(seed: int) -> None:
 def _jobs(floats: str) -> list[Job]:
     seeds = dict.fromkeys([*range(FIRST + 5000, FIRST + 5000 + COMPILED), *ONCE_WRONG])
     return [*(_job(seed, floats) for seed in seeds),
-            *(_job(seed, floats, writer) for seed in range(FIRST, FIRST + COMPILED // 2)
-              for writer in (WideWriter, StridedWriter)),
+            *(_job(seed, floats, writer) for seed in range(FIRST, FIRST + COMPILED // 2) for writer in OTHERS),
             *(_thread_job(seed, floats) for seed in range(FIRST, FIRST + COMPILED // 2))]
 
 

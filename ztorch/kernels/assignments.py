@@ -126,7 +126,7 @@ class AssignmentRules(CallRules):
             over = self._repeated(target, new)
             if over:
                 array = self.env[target.value.id]  # type: ignore[attr-defined]
-                new = self._over_iterations(s, update, array, True, over)
+                new = self.arithmetic.tile(self._over_iterations(s, update, array, True, over))
             self._store(target, new, update.reduction, over)
             return True
         if not isinstance(target, ast.Name) or target.id not in self.env:

@@ -15,15 +15,16 @@ from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.uses import assigned, linear, names_in, simple_statements
 
 
-def known_numbers(t: Scope) -> dict[str, Affine | int]:
-    """The variables that are known while compiling."""
+def known_numbers(t: Scope, s: ast.For) -> dict[str, Affine | int]:
+    """The variables that a loop does not change, and that are known while compiling."""
+    own = assigned([s])
     return {n: v.value for n, v in t.env.items()
-            if isinstance(v.value, Affine) or type(v.value) is int}
+            if n not in own and (isinstance(v.value, Affine) or type(v.value) is int)}
 
 
 def inner_counters(t: ExpressionRules, s: ast.For) -> dict[str, Affine]:
     """Counters of loops inside a loop whose ends are known while compiling."""
-    known, counters = known_numbers(t), dict[str, Affine]()
+    known, counters = known_numbers(t, s), dict[str, Affine]()
     loops = [n for n in ast.walk(s) if isinstance(n, ast.For) and n is not s]
     others = {*t.env, *(name for x in simple_statements(s.body) for name in assigned([x])),
               *_twice(x.id for n in loops for x in ast.walk(n.target)

@@ -8,28 +8,24 @@ runs its iterations in order.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-
+from ztorch.kernels.control_flow import END_FLAG
+from ztorch.kernels.overlap import apart, overlaps, reached, slope
 from ztorch.kernels.patterns import element_update, flag, same, selection, variable_update
-from ztorch.kernels.tiles import Affine, LoopVar
+from ztorch.kernels.tiles import Affine
 from ztorch.kernels.uses import (
     assigned,
     definitions,
     element_targets,
     first_use,
-    linear,
     names_in,
     parts,
     reads_of,
     simple_statements,
 )
-
-PLACES_COMPARED = 1 << 16  # positions along an axis that are compared one by one, in milliseconds
 
 
 class Conflict(NamedTuple):
@@ -92,14 +88,14 @@ def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict |
             return Conflict(node, f"{name} in one iteration depends on the iteration before")
     for name, writes in written(loop.body).items():
         if name in outside and (problem := _array_conflict(
-                loop, name, writes, targets, definitions(loop.body, outside), counters)):
+                loop, name, writes, targets, outside, counters)):
             return problem
     return None
 
 
 def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, str | None]],
-                    targets: set[str], replaced: dict[str, ast.expr], counters: Counters
-                    ) -> Conflict | None:
+                    targets: set[str], outside: set[str], counters: Counters) -> Conflict | None:
+    replaced = definitions(loop.body, outside)
     updated = _updated_reads(loop.body)
     reads = [r for r in reads_of(loop.body, name) if id(r) not in updated]
     places = [parts(w.slice, replaced) for w, _ in writes]
@@ -118,12 +114,30 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
         if len(reductions) == 1 and None not in reductions:
             continue
         depends = all(any(target in names_in(part) for part in p) for p in places)
-        if not (counters.ordered and depends and len(writes) == 1):
+        if not (counters.ordered and depends and len(writes) == 1 and _in_one_pass(
+                loop, writes[0][0], places[0], outside, counters)):
             is_data = any(isinstance(n, ast.Subscript) for p in places for part in p
                           for n in ast.walk(part))
             return Conflict(writes[0][0], f"several iterations of {target} {'may ' * is_data}write "
                             f"the same element of {name}{': its place is data' * is_data}")
     return None
+
+
+def _in_one_pass(loop: ast.For, write: ast.Subscript, place: list[ast.expr], outside: set[str],
+                 counters: Counters) -> bool:
+    """Whether a write of all iterations is one operation, in which the last iteration counts. A
+    loop around it that runs in order would write once in each of its own iterations."""
+    before = {*outside, *assigned(loop.body)}
+    for inner in ast.walk(loop):
+        if not isinstance(inner, (ast.For, ast.While)) or inner is loop or (
+                write not in ast.walk(inner)):
+            continue
+        names = names_in(inner.target) if isinstance(inner, ast.For) else set[str]()
+        after = any(slope(part, name, counters.known) for name in names for part in place)
+        if not after and (isinstance(inner, ast.While) or hasattr(inner, END_FLAG) or conflict(
+                inner, before, replace(counters, values={}, ordered=True))):
+            return False
+    return True
 
 
 def _updated_reads(statements: Sequence[ast.stmt]) -> set[int]:
@@ -154,13 +168,13 @@ def _has_own_parts(places: list[list[ast.expr]], target: str, loop: ast.For, cou
 def _own_parts(places: list[ast.expr], target: str, loop: ast.For, counters: Counters) -> bool:
     """Whether each iteration uses its own part of an axis: all places are sums with the counter,
     and no two of them are ever equal in different iterations."""
-    if not in_a_sum(places[0], target):
+    if not slope(places[0], target, counters.known):
         return False
     variables, inner = _set_inside(loop)
-    sums = [None if names_in(p) & variables else _reached(p, counters.known) for p in places]
+    sums = [None if names_in(p) & variables else reached(p, counters.known) for p in places]
     for p, total in zip(places, sums, strict=True):
         unknown = isinstance(p, ast.Slice) or names_in(p) & (variables | inner)
-        if unknown if total is None else _overlaps(total):
+        if unknown if total is None else overlaps(total):
             return False
     if all(same(p, places[0]) for p in places):
         return True
@@ -171,7 +185,7 @@ def _own_parts(places: list[ast.expr], target: str, loop: ast.For, counters: Cou
     if any(total is None or var not in total.terms for total in sums):
         return False
     known = [total for total in sums if total is not None]
-    return all(_apart(a, b, var) for k, a in enumerate(known) for b in known[:k])
+    return all(apart(a, b, var) for k, a in enumerate(known) for b in known[:k])
 
 
 def _set_inside(loop: ast.For) -> tuple[set[str], set[str]]:
@@ -180,72 +194,6 @@ def _set_inside(loop: ast.For) -> tuple[set[str], set[str]]:
              and n is not loop for x in ast.walk(n.target) if isinstance(x, ast.Name)}
     simple = simple_statements(loop.body)
     return {name for s in simple for name in assigned([s])} - inner, inner
-
-
-def _reached(place: ast.expr, known: Mapping[str, Affine | int]) -> Affine | None:
-    """All places that an index reaches, as a sum of counters; None if that is not known. A slice
-    ends at a known distance: `i:i + 8`, or `i:min(i + 8, n)`."""
-    if not isinstance(place, ast.Slice):
-        return linear(place, known)
-    if place.lower is None or place.upper is None or place.step is not None:
-        return None
-    start, end = linear(place.lower, known), place.upper
-    is_least = isinstance(end, ast.Call) and isinstance(end.func, ast.Name) and (
-        end.func.id == "min")
-    for x in end.args if is_least and isinstance(end, ast.Call) else [end]:
-        stop = linear(x, known)
-        length = None if start is None or stop is None else stop.plus(start, -1)
-        if start is not None and length is not None and not length.terms:
-            return start.plus(Affine({LoopVar("slice", max(length.const, 1)): 1}))
-    return None
-
-
-def _overlaps(place: Affine) -> bool:
-    """Whether iterations of several counters may reach one place: 4 * h + d for d in range(8)."""
-    reach = 0
-    for v, c in sorted(place.terms.items(), key=lambda term: abs(term[1])):
-        if v.extent > 1 and abs(c) <= reach:
-            return True
-        reach += abs(c) * (v.extent - 1)
-    return False
-
-
-def _apart(a: Affine, b: Affine, var: LoopVar) -> bool:
-    """Whether two places are the same sum, or differ in any two iterations of a counter."""
-    if {*a.terms} == {*b.terms} == {var}:
-        return disjoint((a.terms[var], a.const), (b.terms[var], b.const), var.extent)
-    if a == b:
-        return True
-    values = [np.zeros((), np.int64) + place.const for place in (a, b)]
-    for k, place in enumerate((a, b)):
-        if math.prod(v.extent for v in place.terms) > PLACES_COMPARED:
-            return False
-        for v, c in place.terms.items():
-            values[k] = values[k][..., None] + c * np.arange(v.extent)
-    return not np.intersect1d(values[0], values[1]).size
-
-
-def disjoint(a: tuple[int, int], b: tuple[int, int], count: int) -> bool:
-    """Whether two places, as (step, start), are equal in each iteration, or differ in any two
-    iterations."""
-    (step, first), (other_step, second) = a, b
-    if a == b:
-        return True
-    if abs(step) == abs(other_step) and (first - second) % step:
-        return True
-    ranges = [sorted((start, start + s * (count - 1))) for s, start in (a, b)]
-    return ranges[0][1] < ranges[1][0] or ranges[1][1] < ranges[0][0]
-
-
-def in_a_sum(node: ast.expr, name: str) -> bool:
-    """Whether an expression consists of sums and products, and contains the name."""
-    if isinstance(node, ast.Slice):
-        return node.lower is not None and in_a_sum(node.lower, name)
-    if name not in names_in(node):
-        return False
-    plain = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.USub,
-             ast.expr_context)
-    return all(isinstance(n, plain) for n in ast.walk(node))
 
 
 def _is_reduction(statements: Sequence[ast.stmt], name: str) -> bool:

@@ -138,7 +138,7 @@ class LoopRules(AssignmentRules):
 
     def _counters(self, s: ast.For, values: dict[str, Affine], ordered: bool, ragged: bool = False,
                   unseen: frozenset[str] = frozenset()) -> Counters:
-        known = {**known_numbers(self), **inner_counters(self, s), **values}
+        known = {**known_numbers(self, s), **inner_counters(self, s), **values}
         return Counters(values, known, ordered, ragged, unseen)
 
     def _run_grid(self, s: ast.For, extents: list[Any]) -> None:

@@ -8,8 +8,8 @@ change are moved before the loop.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,10 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
 from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.control_flow import END_FLAG
-from ztorch.kernels.dependence import in_a_sum, written
+from ztorch.kernels.counters import known_numbers
+from ztorch.kernels.dependence import written
 from ztorch.kernels.expressions import ExpressionRules
+from ztorch.kernels.overlap import slope
 from ztorch.kernels.reading import ElementIndex
 from ztorch.kernels.scope import Loop, Variable, replace_variable
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
@@ -32,6 +34,18 @@ from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 PRODUCTS_KEPT = 2  # elements that an iteration keeps for a gradient, per element of its products
 STATES_KEPT = 64 << 20  # bytes of states from which on a gradient keeps few, and runs loops again
 MAX_TRIALS = 8  # how often the shapes and dtypes of a state may grow before they must agree
+
+
+@dataclass(frozen=True)
+class DeferredWrite:
+    """The arguments of a `store` that follows after a loop."""
+
+    name: str
+    index: ElementIndex
+    new: LoopTensor
+    condition: Any
+    inner: Axes
+    reduction: str | None
 
 
 class LoopBuilder:
@@ -44,7 +58,7 @@ class LoopBuilder:
         self.number = slice_leaf(OPS.iota((count,), 0), 0)
         self.slices: list[tuple[Value, Value]] = [(self.number, OPS.iota((count,), 0))]
         self.var = LoopVar(name, count, self.number, self.twin.serial)
-        self.writes: list[tuple[str, ElementIndex, LoopTensor, Any, Axes, str | None]] = []
+        self.writes: list[DeferredWrite] = []
 
     def sequence(self, value: Value) -> Value:
         """The iteration's element of a tensor with an element for each iteration."""
@@ -55,7 +69,7 @@ class LoopBuilder:
     def defer_write(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
                     inner: Axes, reduction: str | None) -> None:
         """Records that elements of an array are written after the loop."""
-        self.writes.append((name, index, new, condition, inner, reduction))
+        self.writes.append(DeferredWrite(name, index, new, condition, inner, reduction))
 
 
 def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int, count: int,
@@ -101,8 +115,8 @@ def _only_filled(s: ast.For, array: str, counter: str, t: ExpressionRules) -> bo
     places = written(s.body)[array]
     if len(places) != 1 or next(reads_of(s.body, array), None) is not None:
         return False
-    known = definitions(s.body, {*t.env})
-    return any(in_a_sum(part, counter) for part in parts(places[0][0].slice, known))
+    index = parts(places[0][0].slice, definitions(s.body, {*t.env}))
+    return any(slope(part, counter, known_numbers(t, s)) for part in index)
 
 
 def _state(t: ExpressionRules, s: ast.For, name: str, x: Any) -> LoopTensor:
@@ -165,11 +179,8 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
     proceed = None
     if flag is not None and not steps.writes:  # a skipped iteration would have nothing to write
         proceed = _end_carry([*state].index(flag), leaves, inits, news)
-    outs: list[Value] = []
-    for _, _, new, condition, _, _ in steps.writes:
-        outs.append(new.value)
-        if condition is not True:
-            outs.append(condition.value)
+    inside = {*leaves, *(leaf for leaf, _ in steps.slices)}
+    outs = [x.value for write in steps.writes for x in _results(write, inside)]
     used = {*topological([*news, *outs])}
     slices = [(leaf, x) for leaf, x in steps.slices if leaf in used]
     body = Body(steps.twin.extent, False, tuple(leaves), tuple(leaf for leaf, _ in slices), (),
@@ -191,7 +202,7 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
             t.bind(n, x, t.env[n].fixed)
         else:
             t.env[n] = replace(t.env[n], value=x)
-    _store_all(t, steps, stacks)
+    _store_all(t, steps, stacks, inside)
 
 
 def _end_carry(position: int, leaves: list[Value], inits: list[Value], news: list[Value]) -> int:
@@ -228,15 +239,23 @@ def _states_are_large(body: Body, sequences: Iterable[Value]) -> bool:
     return body.trip_count * state > max(STATES_KEPT, read + outs)
 
 
-def _store_all(t: ExpressionRules, steps: LoopBuilder, stacks: Iterable[Value]) -> None:
+def _results(write: DeferredWrite, inside: Collection[Value]) -> list[LoopTensor]:
+    """The tiles of a write that each iteration computes: the elements, the condition and places."""
+    tiles = [x for x in (write.condition, *write.index.places) if isinstance(x, LoopTensor)]
+    return [write.new, *(x for x in tiles if not {*topological([x.value])}.isdisjoint(inside))]
+
+
+def _store_all(t: ExpressionRules, steps: LoopBuilder, stacks: Iterable[Value],
+               inside: Collection[Value]) -> None:
     """Stores what the iterations wrote into arrays."""
     stack = iter(stacks)
-    for name, index, new, condition, inner, reduction in steps.writes:
-        value = _all_iterations(next(stack), new.axes, steps.twin)
-        if condition is not True:
-            condition = _all_iterations(next(stack), condition.axes, steps.twin)
-        t.store(name, replace_variable(index, steps.var, steps.twin), value, condition,
-                union([inner, (steps.twin,)]), reduction)
+    for write in steps.writes:
+        every = {id(x): _all_iterations(next(stack), x.axes, steps.twin)
+                 for x in _results(write, inside)}
+        index = replace(write.index, places=tuple(every.get(id(p), p) for p in write.index.places))
+        t.store(write.name, replace_variable(index, steps.var, steps.twin), every[id(write.new)],
+                every.get(id(write.condition), write.condition),
+                union([write.inner, (steps.twin,)]), write.reduction)
 
 
 def _sizes(body: Body) -> tuple[int, int]:

@@ -49,7 +49,9 @@ def element_update(s: ast.stmt) -> Update | None:
     """The same for an element of an array."""
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Subscript):
         reduction = _SUMS.get(type(s.op))
-        return reduction and Update(reduction, s.value, isinstance(s.op, ast.Sub))  # type: ignore[return-value]
+        if reduction is None or _reads(s.value, s.target):
+            return None
+        return Update(reduction, s.value, isinstance(s.op, ast.Sub))
     if isinstance(s, ast.Assign) and len(s.targets) == 1 and isinstance(
             s.targets[0], ast.Subscript):
         return _update_of(s.value, s.targets[0])
@@ -78,10 +80,14 @@ def _update_of(value: ast.expr, own: ast.expr) -> Update | None:
     if not own_first and not same(pair[1], own):
         return None
     term = pair[1] if own_first else pair[0]
-    if any(same(n, own) for n in ast.walk(term) if isinstance(n, ast.expr)):
+    if _reads(term, own):
         return None
     negative = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub)
     return Update(reduction, term, negative)
+
+
+def _reads(term: ast.expr, own: ast.expr) -> bool:
+    return any(same(n, own) for n in ast.walk(term) if isinstance(n, ast.expr))
 
 
 def selection(s: ast.stmt) -> Selection | None:

@@ -147,7 +147,7 @@ def _rows(t: ExpressionRules, s: ast.For) -> Rows | None:
     if len(names) == len(extents):
         values = {n: Affine({LoopVar(n, extent): step}, first) for n, first, step, extent in zip(
             names, firsts, steps, extents, strict=True)}
-        counters = Counters(values, {**known_numbers(t), **values}, ordered, False,
+        counters = Counters(values, {**known_numbers(t, s), **values}, ordered, False,
                             frozenset() if ordered else unseen_counters(t, s))
     return Rows(firsts, steps, extents, counters)
 
@@ -165,6 +165,8 @@ def _problem(t: ExpressionRules, s: ast.For, rows: Rows | None, carried: Sequenc
         return conflicting.reason
     if rows.counters and rows.counters.ordered:
         for n in _scattered(t, s, rows):
+            if any(reduction is None for _, reduction in written(s.body)[n]):
+                return f"several rows may write one element of {n}, and the last counts"
             array = t.env[n].value
             if not (isinstance(array, LoopTensor) and array.dtype.is_int
                     and array.dtype.bits >= 32):

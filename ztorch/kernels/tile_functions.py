@@ -81,14 +81,14 @@ def _reduction(name: str) -> FunctionRule:
 
 def _adjacent(v: Value) -> int | None:
     """The axis whose neighbors are adjacent in memory, if movement alone decides that."""
-    inner = _adjacent(v.args[0]) if v.op.name in _MOVEMENTS else v.rank - 1
+    last = v.rank - 1 if v.rank else None
+    inner = _adjacent(v.args[0]) if v.op.name in _MOVEMENTS else last
     if inner is None or v.op.name not in ("transpose", "reshape"):
         return inner
     if v.op.name == "transpose":
         return v.attrs["axes"].index(inner)
     x = v.args[0]
-    kept = inner == x.rank - 1 and v.rank > 0 and v.shape[-1] == x.shape[-1]
-    return v.rank - 1 if kept else None
+    return last if inner == x.rank - 1 and v.rank and v.shape[-1] == x.shape[-1] else None
 
 
 def _matmul(a: TileArithmetic, x: Any, y: Any) -> Any:

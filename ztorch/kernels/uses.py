@@ -42,8 +42,9 @@ def element_targets(s: ast.stmt) -> Iterator[ast.Subscript]:
     targets = s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(
         s, (ast.AugAssign, ast.AnnAssign)) else []
     for t in targets:
-        for n in t.elts if isinstance(t, ast.Tuple) else [t]:
-            if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name):
+        for n in ast.walk(t):
+            if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and isinstance(
+                    n.value, ast.Name):
                 yield n
 
 

@@ -89,8 +89,7 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
             or the last iteration counts.
 
     Raises:
-        BadIndex: The index leaves the array, or iterations write the same element and do not
-        combine.
+        BadIndex: The index leaves the array.
     """
     d = array.dtype
     new = _labeled(arithmetic.cast(new, d), index)
@@ -98,15 +97,13 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
     own = union([array.axes, *(tuple(v for v in axes if v not in inner and v not in index.own)
                                for axes in (new.axes, conditions, index.vars))])
     array = LoopTensor(full(array, own), own)
-    if any(isinstance(p, LoopTensor) for p in index.places) or not _injective(index):
+    missing = tuple(v for v in inner if v not in index.vars and v.extent > 1)
+    if any(isinstance(p, LoopTensor) for p in index.places) or not _injective(index) or (
+            missing and reduction is None):
         return _scattered(arithmetic, array, index, new, condition, inner, reduction)
     _check_bounds(index, array.shape, condition)
-    missing = tuple(v for v in inner if v not in index.vars and v.extent > 1)
     if reduction is not None:
         new = reduce_iterations(arithmetic, new, condition, missing, reduction, d)
-    elif missing:
-        raise BadIndex(f"all iterations of {missing[0]} write the same element, and which comes "
-                       "last is not known")
     old, plain = array.value, condition is True and reduction is None
     tiles = [new]  # of a reduction, a condition has chosen neutral elements
     if condition is not True and reduction is None:
