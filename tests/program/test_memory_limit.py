@@ -13,8 +13,14 @@ import pytest
 import ztorch as zt
 from tests.cases.available import device
 from ztorch import layers as L
+from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.commands.inspect import inspect
+from ztorch.compile.pipeline import Compiled, compile_functions
+from ztorch.dtypes import f32
 from ztorch.errors import ConfigError, OutOfMemory
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
 from ztorch.layers.layer import Layer
 from ztorch.program.program import Program
 
@@ -134,6 +140,21 @@ def smallest(model: Callable[[], zt.Sequential], place: str, options: Any) -> in
 def fitted(program: Program, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
     program.fit(x, y, epochs=2, verbose=0)
     return [*program.get_weights(), program.predict(x)]
+
+
+def test_a_limit_holds_for_what_is_derived_from_weights() -> None:
+    """A product of weights is in the arena of the function that runs once, and in no other."""
+    x, w = leaf("input", "x", (64,), f32), leaf("state", "w", (64, 64), f32)
+    functions = {"predict": Graph({"y": x + ops.max(ops.matmul(w, ops.exp(w)), axis=1)})}
+
+    def compiled(limit: int) -> Compiled:
+        return compile_functions(functions, TARGETS["avx2"], "m", memory_limit=limit)
+
+    fits = compiled(1 << 20)
+    assert fits.plans["predict"].arena < 1 << 14 <= fits.spec.arena_bytes
+    assert compiled(fits.spec.arena_bytes).spec == fits.spec
+    with pytest.raises(OutOfMemory, match="too small for function 'prepare'"):
+        compiled(1 << 14)
 
 
 def test_recurrent_layers_run_again_by_segments() -> None:

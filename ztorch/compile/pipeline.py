@@ -234,7 +234,7 @@ def plan_functions(graphs: Mapping[str, Graph], target: Target, params: Params, 
         once = Graph({}, _place_derived(derived, params, target))
         if once.updates:
             plans[PREPARE] = lower(PREPARE, once, target.limits, params, fusion, None, schedules,
-                                   chooser=chooser)
+                                   memory_limit, chooser)
         params.place_declared()
     _need_known_keys(schedules, plans)
     watch.done("plan", plans)
