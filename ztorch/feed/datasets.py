@@ -61,9 +61,10 @@ class IndexedDataset:
         texts = port.reader is not None
         x = np.asarray(first) if texts else as_array(first, "x of item 0")
         row = port.reader.shape if port.reader else port.shape
-        told = says_batches(dataset)
-        self._items_are_rows = not told and _is_row(x.shape, row, bool(port.axes) and not texts)
-        fits = told or texts or self._items_are_rows or _is_row(x.shape[1:], row, bool(port.axes))
+        gives_batches = says_batches(dataset)
+        varies = bool(port.axes)
+        self._items_are_rows = not gives_batches and _is_row(x.shape, row, varies and not texts)
+        fits = gives_batches or texts or self._items_are_rows or _is_row(x.shape[1:], row, varies)
         if x.ndim == len(row) > 1 and not fits:
             channels = x.shape[1:] + x.shape[:1] == row
             raise DataError(f"x of item 0 has shape {x.shape}, and the model takes rows of shape "

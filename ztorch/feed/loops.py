@@ -48,7 +48,7 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
     hooks.call("on_test_begin", {})
     begins, ends = hooks.has("on_test_batch_begin"), hooks.has("on_test_batch_end")
     with calls_of.of_each_bucket("evaluate") as calls:
-        scores, done = EpochScores(program, "evaluate"), 0
+        scores, step = EpochScores(program, "evaluate"), 0
         under_way = UnderWay(lambda step, batch, begun: batch.add_to(scores))
         if steps is not None and batches.steps is not None:
             steps = min(steps, batches.steps)  # no row counts twice
@@ -57,20 +57,20 @@ def evaluate(calls_of: Calls, batches: BatchSource, program: Scored,
         in_a_row = None if begins or ends else scores  # a hook is called for each batch
         for batch in batches.epoch(calls, steps=steps, scores=in_a_row):
             if begins:
-                hooks.call("on_test_batch_begin", done, {})
+                hooks.call("on_test_batch_begin", step, {})
             if batch.weight:
-                under_way.begin(done, batch, ahead=not ends)
+                under_way.begin(step, batch, ahead=not ends)
             if ends:
-                hooks.call("on_test_batch_end", done, scores.means())
-            done += batch.steps
+                hooks.call("on_test_batch_end", step, scores.means())
+            step += batch.steps
             if progress and progress.live and perf_counter() > progress.due:
-                progress.draw(done, scores.means())
+                progress.draw(step, scores.means())
             if stop():
                 return None
         under_way.finish()
         means = scores.means()
         if progress:
-            progress.trained(done)
+            progress.trained(step)
             progress.end(means)
     hooks.call("on_test_end", dict(means))
     return means
@@ -84,26 +84,26 @@ def predict(pool: CallPool, batches: BatchSource, results: Results,
     begins, ends = hooks.has("on_predict_batch_begin"), hooks.has("on_predict_batch_end")
     hooks.call("on_predict_begin", {})
     with pool.of_each_bucket("predict") as calls:
-        done = 0
+        step = 0
         if progress:
             progress.begin(steps=steps or batches.steps)
         under_way = UnderWay(lambda step, batch, begun: results.add(batch))
         for batch in batches.epoch(calls, steps=steps):
             assert isinstance(batch, Batch), "only scores are added in stretches"
             if begins:
-                hooks.call("on_predict_batch_begin", done, {})
+                hooks.call("on_predict_batch_begin", step, {})
             if not ends:
                 results.prepare(batch)
-            under_way.begin(done, batch, ahead=not ends)
+            under_way.begin(step, batch, ahead=not ends)
             if ends:
                 outputs = {name: y[:batch.real].copy() for name, y in batch.call.outputs.items()}
-                hooks.call("on_predict_batch_end", done, {"outputs": as_declared(outputs)})
-            done += 1
+                hooks.call("on_predict_batch_end", step, {"outputs": as_declared(outputs)})
+            step += 1
             if progress and progress.live and perf_counter() > progress.due:
-                progress.draw(done, {})
+                progress.draw(step, {})
         under_way.finish()
         if progress:
-            progress.trained(done)
+            progress.trained(step)
             progress.end({})
     hooks.call("on_predict_end", {})
     return results.outputs()

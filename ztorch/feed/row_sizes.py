@@ -34,13 +34,13 @@ def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Colle
         >>> sizes_seen([np.zeros((0, 4)), rows[0]], {"x": {0: "time"}}, ["x"], "")
         {'time': {3}}
     """
-    seen: dict[str, set[int]] = {}
+    by_axis: dict[str, set[int]] = {}
     batches = batches_inputs(x)
     if batches is not None:
         for batch in batches:
             for label, sizes in sizes_seen(batch, open_axes, inputs, fix).items():
-                seen[label] = seen.get(label, set()) | sizes
-        return seen
+                by_axis[label] = by_axis.get(label, set()) | sizes
+        return by_axis
     if is_stream(x, None):
         raise ConfigError(f"x gives batches, whose sizes are not known beforehand; {fix}")
     names = list(inputs)
@@ -51,8 +51,8 @@ def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Colle
     for name, axes in open_axes.items():
         for axis, label in axes.items():
             if sizes := set(_sizes(parts.get(name, ()), axis)):
-                seen[label] = seen.get(label, set()) | sizes
-    return seen
+                by_axis[label] = by_axis.get(label, set()) | sizes
+    return by_axis
 
 
 def _sizes(rows: Any, axis: int) -> Iterator[int]:

@@ -66,13 +66,13 @@ class StreamBatches:
         """For each step of an epoch, fills the buffers of the call that fits it. Without `steps`,
         an epoch is one pass over the source; with them, it continues where the one before it
         stopped."""
-        done = first_row = 0
+        step = first_row = 0
         self._to_the_end = steps is None
         if number is None and not self._single_pass:  # evaluation: the same batches every time
             self._pieces = self._rest = None
         elif number is not None and self._pieces is None and self._rest is None:
             self._skip_to(number, steps)
-        while steps is None or done < steps:
+        while steps is None or step < steps:
             columns, weights = self._next_batch()
             if not columns:  # the source is at its end
                 if steps is None:
@@ -89,11 +89,11 @@ class StreamBatches:
                 weight = self._adapter.stage(call, columns, weights)
                 yield Batch(call, rows, weight, slice(first_row, first_row + rows),
                             self._adapter.lengths(columns), states)
-            done, first_row = done + 1, first_row + rows
+            step, first_row = step + 1, first_row + rows
             if rows < self.batch_size and steps is None and not self._as_given:
                 break
         if steps is None:
-            self.steps = done
+            self.steps = step
 
     def _next_batch(self) -> Piece:
         """The rows of the next batch; fewer at the end of a pass or of a given batch, and none when
@@ -124,9 +124,9 @@ class StreamBatches:
         if not isinstance(getattr(self._source, "epoch", None), int) or not (
                 steps is None or self.steps):
             return
-        self._next_pass, done = ((number, 0) if steps is None else
-                                 divmod(number * steps, self.steps or 1))
-        for _ in range(done):
+        self._next_pass, skipped = ((number, 0) if steps is None else
+                                    divmod(number * steps, self.steps or 1))
+        for _ in range(skipped):
             self._next_batch()
 
     def _put_back(self, piece: Piece, used: int) -> int:

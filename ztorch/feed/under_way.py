@@ -15,12 +15,12 @@ class UnderWay:
     next batch is fetched and begun.
 
     Args:
-        done: Called with the step of each run, its batch and how many runs after it have begun,
+        on_end: Called with the step of each run, its batch and how many runs after it have begun,
             when its outputs are there, in the order of runs.
     """
 
-    def __init__(self, done: Callable[[int, Any, int], object]):
-        self._done = done
+    def __init__(self, on_end: Callable[[int, Any, int], object]):
+        self._on_end = on_end
         self._begun: deque[tuple[int, Batch | Stretch]] = deque()
 
     def begin(self, step: int, batch: Batch | Stretch, ahead: bool = True) -> None:
@@ -33,11 +33,11 @@ class UnderWay:
         if self._begun:
             self.finish()
         batch.run()
-        self._done(step, batch, 0)
+        self._on_end(step, batch, 0)
 
     def finish(self, most: int = 0) -> None:
         """Waits until at most `most` runs are in flight."""
         while len(self._begun) > most:
             step, batch = self._begun.popleft()
             batch.finish()
-            self._done(step, batch, len(self._begun))
+            self._on_end(step, batch, len(self._begun))

@@ -192,8 +192,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
             ConfigError: The layer already has a weight with this name.
         """
         has_own_name = isinstance(name, str)
-        name, shape, initializer, taken = weight_arguments(self, name, shape, initializer, dtype)
-        if name in taken:
+        name, shape, initializer, names = weight_arguments(self, name, shape, initializer, dtype)
+        if name in names:
             raise ConfigError(f"layer {self.path!r} has two weights named {name!r}")
         for n in shape:
             if isinstance(n, OpenSize):
@@ -237,14 +237,14 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         if any(self is other for _, other in layer.walk()):
             raise ConfigError(f"{here} cannot contain itself; create a second one")
         need_shallow(self, layer, 1 + max(depth for depth, _ in layer.walk()))
-        taken = {other.name_in_path or other.name for other in self.adopted}
-        if layer.name in taken and layer.keeps_name:
+        names = {other.name_in_path or other.name for other in self.adopted}
+        if layer.name in names and layer.keeps_name:
             if not attribute:
                 raise ConfigError(f"{here} has two layers named {layer.name!r}; set name= of one")
             if layer.adopter is None:
-                layer.name_in_path = unused(attribute, taken)
+                layer.name_in_path = unused(attribute, names)
         if not layer.keeps_name:
-            layer.name = unused(layer.name, {*taken, *reserved})
+            layer.name = unused(layer.name, {*names, *reserved})
         if layer.adopter is None:  # a shared layer keeps its path in its first model
             layer.adopter = self
         self.adopted.append(layer)

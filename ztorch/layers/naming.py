@@ -40,14 +40,14 @@ def checked_name(name: Any, of: str) -> str:
     return name
 
 
-def unused(name: str, taken: Collection[str]) -> str:
+def unused(name: str, names: Collection[str]) -> str:
     """The name, with a number if it is taken.
 
     >>> unused("dense", {"dense", "dense_1"})
     'dense_2'
     """
     numbered = (f"{name}_{k}" if k else name for k in itertools.count())
-    return next(n for n in numbered if n not in taken)
+    return next(n for n in numbered if n not in names)
 
 
 def need_shallow(outer: LayerNode, layer: LayerNode, levels: int) -> None:

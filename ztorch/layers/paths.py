@@ -17,10 +17,10 @@ def need_distinct_names(model: Layer, called: Sequence[Layer]) -> None:
 
     Shared layers keep their path in the first model, so paths may collide in another model.
     """
-    taken: dict[str, Layer] = {}
+    by_path: dict[str, Layer] = {}
     times = Counter(called)
     for layer in called:
-        other = taken.setdefault(layer.path, layer)
+        other = by_path.setdefault(layer.path, layer)
         if other is not layer:
             raise ConfigError(f"model {model.name!r} has two layers named {other.path!r}; set "
                               "name= of one")

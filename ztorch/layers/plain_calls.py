@@ -85,8 +85,8 @@ def adopt_attributes(layer: Any) -> None:
         for item in leaves(x) if name not in NOT_ATTRIBUTES else ():
             if isinstance(item, LayerNode) and not any(item is other for other in layer.adopted):
                 layer.adopt(item, attribute=name)
-        taken = {w.name for w in layer.own_weights}
-        if isinstance(x, Weight) and not x.has_own_name and name not in taken:
+        names = {w.name for w in layer.own_weights}
+        if isinstance(x, Weight) and not x.has_own_name and name not in names:
             x.name, x.has_own_name = checked_name(name, "weight"), True
 
 
@@ -104,7 +104,7 @@ def weight_arguments(layer: Any, name: Any, shape: Any, initializer: Any,
         left_out = isinstance(shape, tuple) and not shape
         name, shape, initializer = None, name, initializer if left_out else shape
     shape = (shape,) if isinstance(shape, int) else tuple(shape or ())
-    taken = {w.name for w in layer.own_weights}
+    names = {w.name for w in layer.own_weights}
     if name is None:
-        name = unused("weight", taken)
-    return name, shape, "glorot_uniform" if initializer is None else initializer, taken
+        name = unused("weight", names)
+    return name, shape, "glorot_uniform" if initializer is None else initializer, names

@@ -198,9 +198,9 @@ def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
     if shape is None:
         return False
     axes = parse_open_axes(metadata.open_axes.get(port("y", output), ""))
-    taken, offered = (math.prod(n for k, n in enumerate(sizes) if k not in axes)
-                      for sizes in (shape, spec.shape[1:]))
-    return taken == offered and (not axes or len(shape) == len(spec.shape) - 1)
+    expected, offered = (math.prod(n for k, n in enumerate(sizes) if k not in axes)
+                         for sizes in (shape, spec.shape[1:]))
+    return expected == offered and (not axes or len(shape) == len(spec.shape) - 1)
 
 
 def _exact_sizes(axis: str, sizes: set[int], model: Network) -> tuple[int, ...]:

@@ -68,11 +68,11 @@ class RowScores:
             return {"loss": reduce(OPS.add, terms), **parts} if terms else parts
 
     def metrics(self, y_true: Mapping[str, Value], y_pred: Mapping[str, Value],
-                taken: Mapping[str, Value]) -> dict[str, Value]:
-        """The metrics by name; those that are not means as the sums of this batch. `taken` has the
+                others: Mapping[str, Value]) -> dict[str, Value]:
+        """The metrics by name; those that are not means as the sums of this batch. `others` has the
         names of other scores."""
         scores: dict[str, Value] = {}
-        known = set(taken)
+        known = set(others)
         for label, name, metric in labeled(self.objectives):
             if label in known:
                 raise ConfigError(f"two scores are named {label!r}; give a metric or an output "
@@ -198,9 +198,9 @@ def weigher(mask: Value | None, row_weights: Value, context: Context) -> Weigh:
     def weigh(values: Value) -> Value:
         counts = counting(values, mask, context.padding)
         weights = spread_weights(row_weights, values)
-        kept = values if counts is None else OPS.where(
+        counted = values if counts is None else OPS.where(
             OPS.broadcast_to(counts, values.shape), values, 0.0)
-        return context.padding.declare(kept * weights, {})
+        return context.padding.declare(counted * weights, {})
 
     return weigh
 

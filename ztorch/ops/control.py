@@ -243,11 +243,11 @@ def either(chosen: Value, first: Sequence[Value], second: Sequence[Value],
             raise ShapeError(f"{in_layer()}zt.ops.cond: true_fn returns {a.dtype}{list(a.shape)}, "
                              f"but false_fn returns {b.dtype}{list(b.shape)}; both must return "
                              "the same")
-    taken = []
+    branches = []
     for go, values in ((chosen, first), (OPS.logical_not(chosen), second)):
         inits = [OPS.zeros_like(v) for v in values]
         carries = (*(carry_leaf(v, k) for k, v in enumerate(inits)), carry_leaf(go, len(inits)))
         body = Body(1, False, carries, (), (), (*values, carries[-1]), (), len(inits))
         results, _ = repeat(body, [*inits, go], [], lambda v: is_number(v) or v.serial > before)
-        taken.append(results[:-1])
-    return [OPS.where(chosen, a, b) for a, b in zip(*taken, strict=True)]
+        branches.append(results[:-1])
+    return [OPS.where(chosen, a, b) for a, b in zip(*branches, strict=True)]
