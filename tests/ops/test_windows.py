@@ -93,6 +93,9 @@ CONV = {
     "wide, depthwise, stride": ((2, 7, 8, 9), (3, 3, 1, 9), {
         "groups": 9, "stride": (2, 3), "padding": ((1, 1), (0, 1))}),
     "wide, depthwise, apart": ((1, 11, 9, 8), (2, 1, 1, 8), {"groups": 8, "stride": 4}),
+    "wide, groups": ((2, 6, 5, 8), (3, 3, 4, 6), {"groups": 2, "padding": ((1, 1), (1, 1))}),
+    "wide, groups, stride": ((2, 7, 8, 12), (3, 2, 4, 6), {"groups": 3, "stride": (2, 3)}),
+    "wide, one filter each": ((1, 5, 5, 8), (2, 2, 4, 2), {"groups": 2}),
     "as large as the input": ((2, 4, 5, 3), (4, 5, 3, 2), {"stride": 7}),
 }
 

@@ -131,9 +131,10 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
                     for along, k in zip(parts, size, strict=True))
     if met < MULTIPLIED:
         return _in_parts(x, kernel, parts, stride, dilation, groups)
-    alone = groups > 1 and into == filters // groups == 1
     even = set(stride) == {1} or set(dilation) == {1}
-    if (alone or groups == 1) and even and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
+    # In reverse, too, groups have one channel where they have one now.
+    alike = groups == 1 or (into == 1) == (filters == groups)
+    if even and alike and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
             max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
         result = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
         return _CONVOLVED(result, x, kernel, low=low, stride=stride, dilation=dilation,
