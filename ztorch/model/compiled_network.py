@@ -99,15 +99,16 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
                      batch_size: int | None = None, split: float = 0.0,
-                     weighted: bool = False) -> None:
+                     weighted: Any = None) -> None:
         """Configures a model that waits for data, from the function and arguments of its first
         use."""
         with self.preparing:
             self._learn(x, y, function, batch_size, split, weighted)
 
     def _learn(self, x: Any, y: Any, function: str, batch_size: int | None, split: float,
-               weighted: bool) -> None:
+               weighted: Any) -> None:
         from ztorch.feed.row_shapes import batches_inputs, row_shapes
+        from ztorch.feed.row_weights import axes_of_weights
 
         if not self.knows_inputs:
             self.build(row_shapes(x))
@@ -120,7 +121,9 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             self._late.hold_targets(x, y, self, self.program)
         if self._late is not None and function in self._whole_batches(function):
             if function != "predict":
-                self._late.hold_given_targets(x, y, weighted)
+                weights = None if isinstance(weighted, bool) else weighted
+                self._late.hold_given_targets(x, y, weighted is not None and weighted is not False,
+                                              axes_of_weights(self, (x, y, weights)))
             self._late.hold_batches(x, batch_size or self.batch_sizes(
                 self._late.arguments["batch_size"])[-1], split)
 

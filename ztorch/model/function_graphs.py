@@ -160,9 +160,9 @@ class ScoringGraphs:
     def batch(self, context: Context) -> BatchInputs:
         """Inputs of a function: rows, their targets and their weights."""
         x = self.model.leaves(self.batch_size, self.states.dtype, self.sizes)
-        specs = {name: objective.target for name, objective in self.objectives.items()}
+        specs = {**self.targets, **{name: o.target for name, o in self.objectives.items()}}
         y = {name: leaf("input", port("y", name), (self.batch_size, *spec.shape[1:]), spec.dtype)
-             for name, spec in {**self.targets, **specs}.items()}
+             for name, spec in specs.items()}
         d = self.states.dtype
         own = leaf("input", "w", (self.batch_size,), d)
         rows = context.padding.real_rows(self.batch_size, d)

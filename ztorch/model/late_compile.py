@@ -54,6 +54,7 @@ class LateCompile:
         self.targets: dict[str, TargetSpec] | None = None  # that no loss describes; None: unknown
         self.needs_targets = False  # before it evaluates or trains
         self.batches: tuple[int, ...] = ()  # batch sizes of such steps
+        self.weight_axes: dict[str, int] = {}  # of steps, that weights of the only output have
         self.step_data = StepData()  # the form of the data of such steps
         self._compiled: Any = None  # the data it is compiled for
 
@@ -72,7 +73,7 @@ class LateCompile:
 
     @property
     def _known(self) -> Any:
-        return dict(self.sizes), self.batches, self.targets, self.step_data
+        return dict(self.sizes), self.batches, self.targets, self.step_data, self.weight_axes
 
     @property
     def follows_data(self) -> bool:
@@ -115,9 +116,10 @@ class LateCompile:
         if not needed <= {*self.batches} or batch_size != self.batches[-1]:
             self.batches = tuple(sorted(needed | {n for n in self.batches if n < batch_size}))
 
-    def hold_given_targets(self, x: Any, y: Any, weighted: bool) -> None:
+    def hold_given_targets(self, x: Any, y: Any, weighted: bool, axes: dict[str, int]) -> None:
         """Records the form of the data of a custom step. `weighted` is whether weights are passed
-        beside x; batches may contain them, too."""
+        beside x; batches may contain them, too. `axes` are those of steps that weights have."""
+        self.weight_axes = axes if {*axes} == {""} else self.weight_axes
         self.step_data = StepData(
             self.step_data.weights or weighted or stream_part(x, 2) is not None,
             isinstance(x, (list, tuple)) or stream_part(x, 0) is not None,
@@ -164,6 +166,8 @@ class LateCompile:
             sizes = self.arguments["batch_size"]
             more = sizes if isinstance(sizes, (list, tuple)) else ()
             arguments["batch_size"] = tuple(sorted({*self.batches, *more}))
+        if self.weight_axes and not predicts:
+            arguments["weighted"] = self.weight_axes
         if predicts or self.targets is None:
             return arguments
         return {**arguments, "targets": self.targets, "step_data": self.step_data}

@@ -104,9 +104,12 @@ class ModelPrograms:
 
     def _weighted(self, function: str, batch_size: int | None,
                   weighted: Mapping[str, int]) -> Program:
-        """A program that takes weights of outputs and steps. Models with steps of their own, or
-        with layers that remember rows, keep the one that they have, which refuses such weights."""
-        if self.compiled.adapter.stateful or self.compiled.metadata.whole_batches:
+        """A program that takes weights of outputs and steps. Models with layers that remember rows,
+        or with several outputs and steps of their own, keep the one that they have, which refuses
+        such weights."""
+        whole = self.compiled.metadata.whole_batches
+        if self.compiled.adapter.stateful or (whole and {*weighted} != {""}) or (
+                weighted == self.arguments.get("weighted")):
             return self._sized(function, batch_size)
         size = positive("batch_size", batch_size or self.compiled.buckets.batch_size)
         return self._other(function, size, weighted, {})

@@ -56,7 +56,7 @@ class TracedStep:
         if isinstance(y, dict) and model.outputs_are == "list" and list(y) == model.output_names:
             y = list(y.values())
         form = self.graphs.step_data
-        weights = (batch.weights.own,) if form.weights else ()
+        weights = (batch.weights.of(""),) if form.weights else ()
         return (x, y, *weights) if batch.y and form.targets else (x,) if form.in_tuple else x
 
     # -- loss and metrics --------------------------------------------------------------------------
@@ -130,7 +130,9 @@ class TracedStep:
         weights = self.batch.weights
         if sample_weight is not None:
             own = OPS.cast(sample_weight, self.context.dtype)
-            weights = weights._replace(own=weights.rows * OPS.reshape(own, weights.rows.shape))
+            of_steps = own.rank > 1 and own.size > weights.rows.size
+            weights = weights._replace(own=weights.rows, outputs={"": own}) if of_steps else (
+                weights._replace(own=weights.rows * OPS.reshape(own, weights.rows.shape)))
         return RowScores(self.graphs.model, self.graphs.objectives, self.context, weights)
 
     def _named(self, y: Any, y_pred: Any) -> tuple[Scores, Scores]:

@@ -53,8 +53,8 @@ class Verbs:
 
     def learn_shapes(self, x: Any, y: Any = None, function: str = "predict",
                      batch_size: int | None = None, split: float = 0.0,
-                     weighted: bool = False) -> None:
-        """Passes data, whether they have weights beside x, and the function of a first call to a
+                     weighted: Any = None) -> None:
+        """Passes data, their weights beside x (or True), and the function of a first call to a
         model that waits for data. A program does not wait."""
 
     def size_for(self, x: Any, function: str) -> int | None:
@@ -162,10 +162,10 @@ class Verbs:
         as_given = batch_size is None and self.takes_given
         batch_size = self.rows_given(x) if batch_size is None else batch_size
         self.learn_shapes(x, y, "train", batch_size, validation_split,
-                          bool(sample_weight is not None or class_weight))
+                          bool(class_weight) if sample_weight is None else sample_weight)
         if isinstance(validation_data, (tuple, list)) and validation_data:
             first, second, weights = (*validation_data, None, None)[:3]
-            self.learn_shapes(first, second, "evaluate", batch_size, 0.0, weights is not None)
+            self.learn_shapes(first, second, "evaluate", batch_size, 0.0, weights)
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight), validation_data)
@@ -221,7 +221,7 @@ class Verbs:
         x = can_be_looked_at(x)
         as_given = batch_size is None and self.takes_given
         batch_size = self.rows_given(x) if batch_size is None else batch_size
-        self.learn_shapes(x, y, "evaluate", batch_size, weighted=sample_weight is not None)
+        self.learn_shapes(x, y, "evaluate", batch_size, weighted=sample_weight)
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
@@ -257,11 +257,11 @@ class Verbs:
             >>> program.train_on_batch(np.ones((8, 4)), np.ones(8)) < before
             True
         """
+        from ztorch.feed.row_weights import axes_of_weights
         from ztorch.program.one_batch import run_batch
 
-        self.learn_shapes(x, y, "train", weighted=bool(sample_weight is not None or class_weight))
-        from ztorch.feed.row_weights import axes_of_weights
-
+        self.learn_shapes(x, y, "train", weighted=bool(class_weight) if sample_weight is None
+                          else sample_weight)
         weighted = axes_of_weights(self, (x, y, sample_weight))
         with self.running("train", self.size_for(x, "train"), weighted) as program:
             return run_batch(program, "train", x, y, sample_weight, class_weight, return_dict)
@@ -292,7 +292,7 @@ class Verbs:
         """
         from ztorch.program.one_batch import run_batch
 
-        self.learn_shapes(x, y, "evaluate", weighted=sample_weight is not None)
+        self.learn_shapes(x, y, "evaluate", weighted=sample_weight)
         from ztorch.feed.row_weights import axes_of_weights
 
         weighted = axes_of_weights(self, (x, y, sample_weight))
