@@ -131,11 +131,11 @@ def test_workgroups_beyond_the_grid_limit_are_looped_over(count: int, loops: int
     assert kinds.count("grid") == 1 and len(kinds) == 1 + loops
 
 
-@pytest.mark.parametrize(("machine", "dtype", "depth"), [
-    pytest.param(grid(compute_units=8), f32, 2048, id="threads"),
-    pytest.param(TARGETS["cuda:sm_80"].limits, f16, 256, id="matrix-instructions")])
-def test_a_deep_product_of_few_tiles_is_split(machine: Limits, dtype: DType, depth: int) -> None:
-    """A part for each unit that has no tile, each of so many steps, and no more parts."""
+@pytest.mark.parametrize(("machine", "dtype", "depth", "groups"), [
+    pytest.param(grid(compute_units=8), f32, 2048, 4, id="threads"),
+    pytest.param(TARGETS["cuda:sm_80"].limits, f16, 256, 1, id="matrix-instructions")])
+def test_a_deep_product_of_few_tiles_is_split(machine: Limits, dtype: DType, depth: int, groups: int) -> None:
+    """Into parts of so many steps, until each unit has some workgroups, and no more parts."""
     limits = replace(machine, grid=replace(machine.grid, compute_units=8))
 
     def parts(m: int, n: int, k: int) -> int:
@@ -144,7 +144,7 @@ def test_a_deep_product_of_few_tiles_is_split(machine: Limits, dtype: DType, dep
         return product.shape[0] if product.rank == 3 else 1
 
     assert parts(128, 64, 4 * depth) == 4 and parts(128, 64, 2 * depth - 1) == 1
-    assert parts(128, 64, 16 * depth) == 4 and parts(128, 256, 16 * depth) == 1
+    assert parts(128, 64, 64 * depth) == 4 * groups and parts(128, 256 * groups, 16 * depth) == 1
 
 
 @pytest.mark.parametrize(("m", "n", "k", "parts", "tile"), [

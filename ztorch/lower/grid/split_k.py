@@ -28,13 +28,14 @@ def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
     than 2: no split.
 
     Asynchronous products need large tiles to share loads, so they have few; with smaller tiles,
-    several workgroups per compute unit hide the memory latency. Where threads multiply, teams of a
-    workgroup divide k first. A product of few rows takes as long as reading its right operand, in
-    wide tiles.
+    several workgroups per compute unit hide the memory latency, as they do where threads multiply.
+    There, teams of a workgroup divide k first. A product of few rows takes as long as reading its
+    right operand, in wide tiles.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
-    least = SPLIT_DEPTH_TEAMS if by_threads else SPLIT_DEPTH
-    usual = min(k // least, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
+    least, groups = (SPLIT_DEPTH_TEAMS, SPLIT_GROUPS) if by_threads else (SPLIT_DEPTH, 1)
+    tiles = _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch)
+    usual = min(k // least, groups * grid.compute_units // tiles)
     if by_threads:
         usual = max(usual, _parts_of_few_rows(m, n, k, batch, grid))
     if not grid.asynchronous_products or v.args[0].dtype.bits != f16.bits:
