@@ -170,3 +170,21 @@ def test_a_second_layer_needs_its_own_input() -> None:
     assert words(x) is words(x)
     with pytest.raises(ConfigError, match="TextVectorization already encodes Input 'text'; create another Input for Hashing"):
         L.Hashing(3)(x)
+
+
+@pytest.mark.parametrize("modes", [("one_hot", "int"), ("int", "one_hot"), ("int", "int")])
+@pytest.mark.parametrize("unknown", [0, 1])
+def test_two_lookups_in_one_vocabulary_read_one_input(modes: tuple[str, str], unknown: int) -> None:
+    words = ["a", "b", "c"]
+    text = zt.Input((), dtype="string")
+    results = [L.StringLookup(vocabulary=words, mask_token=None, num_oov_indices=unknown,
+                              output_mode=mode)(text) for mode in modes]
+    model = zt.Model(text, [zt.ops.cast(y, "float32") + 0.0 for y in results])
+    texts = np.array(["c", "a", "b", *["other"] * unknown])
+    places = np.array([2, 0, 1]) + unknown
+    places = np.array([*places, *[0] * unknown])
+    for mode, y in zip(modes, model.predict(texts), strict=True):
+        expected = places if mode == "int" else np.eye(3 + unknown)[places]
+        np.testing.assert_array_equal(y.reshape(expected.shape), expected)
+    with pytest.raises(ConfigError, match="already encodes"):
+        L.StringLookup(vocabulary=["a"], mask_token=None)(text)

@@ -134,11 +134,34 @@ class Encoded(Layer):
 def encode(layer: HostLayer, x: Any, more: dict[str, Any]) -> Any:
     """The result of a host layer on a symbolic tensor; None if x is not symbolic."""
     if isinstance(x, Input) and x.holds_text:
-        return x.read_by(layer)
+        again = _read_again(x, layer)
+        return x.read_by(layer) if again is None else again
     if isinstance(x, Value) and not isinstance(x, SymbolicTensor):
         return Encoded(layer).call(x, None, **more)  # type: ignore[arg-type]
     symbol = as_symbol(x)
     return None if symbol is None else Encoded(layer)(symbol, **more)
+
+
+def _read_again(x: Input, layer: HostLayer) -> SymbolicTensor | None:
+    """The result of a second layer on an Input of text, if it follows from that of the first: of
+    lookups in the same vocabulary, one may give places and the other one-hot rows."""
+    first: Any = x.encoder
+    own, other = ({k: v for k, v in reader.get_config().items() if k not in ("name", "output_mode")}
+                  for reader in (first or layer, layer))
+    if first is None or type(first) is not type(layer) or own != other:
+        return None
+    modes = tuple(getattr(reader, "output_mode", "") for reader in (first, layer))
+    if modes[0] == modes[1]:
+        return x.symbol
+    if x.text_shape or own.get("mask_token") is not None:  # places would differ
+        return None
+    if modes == ("one_hot", "int"):
+        places: SymbolicTensor = x.symbol.apply_op("argmax", x.symbol, axis=-1)
+        return places
+    if modes == ("int", "one_hot"):
+        rows: SymbolicTensor = x.symbol.apply_op("one_hot", x.symbol, first.vocabulary_size())
+        return rows
+    return None
 
 
 def taken(kind: type[HostLayer], config: Mapping[str, Any]) -> dict[str, Any]:
