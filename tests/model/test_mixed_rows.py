@@ -193,6 +193,14 @@ class Loader:
         return iter(self.parts)
 
 
+def test_batches_of_a_generator_are_predicted_as_they_are() -> None:
+    """As in Keras: they are not joined."""
+    want = np.concatenate([part * len(part) for part in (X[:4], X[4:8], X[8:])])
+    for x in ((part for part in (X[:4], X[4:8], X[8:])), Loader([X[:4], X[4:8], X[8:]])):
+        y = model_of(MIXING["their number"]).predict(x, verbose=0)
+        np.testing.assert_allclose(y, want, rtol=1e-6)
+
+
 def test_a_program_refuses_other_sizes() -> None:
     program = model_of(MIXING["mean"]).compile("cpu:scalar", batch_size=(2, 4))
     np.testing.assert_allclose(program.predict(X[:2]), X[:2] - X[:2].mean(0), atol=1e-6)

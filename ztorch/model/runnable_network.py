@@ -59,10 +59,11 @@ class RunnableNetwork(PreparedNetwork, Verbs, abstract=True):
         need_batch_size("predict", batch_size)
         self.need_call("predicted with")
         x = can_be_looked_at(x)
-        counted = steps is not None or callbacks is not None  # whether batches are
         with self.preparing:
             self.need_compiled()
-            as_given = counted and batch_size is None and self.takes_given
+            whole = self.program is not None and "predict" in self.program.metadata.whole_batches
+            matter = whole or steps is not None or callbacks is not None  # the batches of x
+            as_given = matter and batch_size is None and self.takes_given
             batch_size = self.rows_given(x) if as_given else batch_size
             self.learn_shapes(x, batch_size=batch_size)
             running = self.running("predict", batch_size)
