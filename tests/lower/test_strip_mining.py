@@ -11,6 +11,7 @@ from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import declare_states
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.hoisting import products_first
 from ztorch.host.settings import using
 from ztorch.lower.plan import Plan, lower
 from ztorch.lower.rewrites.strip_mining import StripMinedLoop, strip_mined
@@ -47,6 +48,7 @@ def test_blocks_give_the_same_bits_as_the_undivided_loop(monkeypatch: pytest.Mon
 def test_blocks_compute_what_the_undivided_loop_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """In NumPy, without code: outputs of all steps, and the last state."""
     graph = zt.Sequential([L.Input((7, 3)), L.LSTM(2, return_sequences=True), L.GRU(3)]).trace(2).functions["predict"]
+    graph = products_first(graph)
     monkeypatch.setattr(StripMinedLoop, "block_size", lambda blocks, capacity: 3 if blocks.products else 0)
     blocks = strip_mined(graph, TARGETS[HERE[-1]].limits)
     random = np.random.default_rng(1)
@@ -60,7 +62,7 @@ def plan(steps: int, batch: int, width: int) -> Plan:
     """That of an LSTM which predicts."""
     traced = zt.Sequential([L.Input((steps, width)), L.LSTM(width)]).trace(batch)
     target = TARGETS[HERE[-1]]
-    return lower("predict", traced.functions["predict"], target.limits, declare_states(traced.functions, target))
+    return lower("predict", products_first(traced.functions["predict"]), target.limits, declare_states(traced.functions, target))
 
 
 def test_batches_that_fit_the_second_cache_are_computed_together() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,16 +19,6 @@ from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Op, Value, topological
 
 CARRY, SLICE, SHARED = "carry", "slice", "shared"  # roles of a body's leaves
-
-
-@dataclass(frozen=True, eq=False)
-class Ahead:
-    """Values that are computed before a loop, for all its iterations at once."""
-
-    values: Mapping[Value, Value]  # slices of the body: the value of one iteration
-    stacks: Mapping[Value, Value]  # slices of the body: the values of all iterations
-    examples: Mapping[Value, Value]  # slices that one iteration's value needs: sequences
-    same: frozenset[Value]  # values that are the same in every iteration
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +40,8 @@ class Body:
     proceed: int | None = None  # number of the carry that ends the loop where it is false
     recompute: bool = False  # whether its gradient computes an iteration again from its carries
     again: bool = False  # whether its iterations have run before, and run again to save memory
-    ahead: Ahead | None = None  # how slices of it were made before the loop
+    segment: int | None = None  # iterations that its gradient computes again at a time
+    ahead: bool = False  # whether products of sequences alone are computed before the loop
 
     @property
     def is_branch(self) -> bool:
@@ -84,8 +75,9 @@ class Body:
         counts = [len(part) for part in (self.carries, self.slices, self.shared)]
         if text is None:
             return None
-        trip_count = f"{self.trip_count} {self.reverse} {counts} {self.proceed} {self.recompute}"
-        return hashlib.sha256(f"{text}\n{trip_count}".encode()).hexdigest()[:32]
+        way = f"{self.trip_count} {self.reverse} {counts} {self.proceed} {self.recompute}"
+        way += f" {self.segment} {self.ahead}"
+        return hashlib.sha256(f"{text}\n{way}".encode()).hexdigest()[:32]
 
     def __repr__(self) -> str:
         """The key of equal bodies: attributes of nodes are compared by it."""

@@ -20,6 +20,7 @@ from ztorch.graph.body import (
     results_of,
     slice_leaf,
 )
+from ztorch.graph.hoisting import computed_ahead
 from ztorch.graph.loop_totals import Totals
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import substituted
@@ -49,6 +50,7 @@ class Backward:
         self.slices: dict[Value, Value] = {}  # leaves of the new body: their sequences
         self.stored: list[Value] = []  # values that the forward loop keeps for this one
         self.again: dict[Value, Value] = {}  # more leaves: values that segments recompute
+        self.ahead = frozenset(computed_ahead(body))  # values that the forward loop reads
         self.next_states: set[Value] = set()  # next values of states kept per iteration
         self.states: list[Value | None] = []  # of each carry, per iteration; None: unchanged
         self.known: dict[Value, Value] = {}  # values of the forward body, as those of the new one
@@ -73,18 +75,23 @@ class Backward:
                 for k in carried]
         depends = dependents(self.slope_of.values(),
                              [*leaves.values(), *self.slices, *self.again])
-        totals = Totals(body, self.slices, depends,
-                        [self.slope_of[s] for s in body.slices if s in self.slope_of])
-        self.totals = {v: totals.of(self.slope_of[v])
-                       for v in body.shared if v in self.slope_of}
-        self.outs, self.own_sums = list(dict.fromkeys(totals.outs)), totals.own_sums
-        sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(self.own_sums)]
+        self.totals = totals = Totals(self.forward.op, body, [*self.slices, *self.again],
+                                      leaves.values(), news, depends)
+        self.stack_of = {s: totals.stack(self.slope_of[s]) for s in body.slices
+                         if s in self.slope_of}
+        self.read_by_slopes = [*totals.read]
+        # Products first: they keep stacks, of which there are other sums.
+        self.total_of = {v: totals.of(self.slope_of[v]) for v in sorted(
+            (v for v in body.shared if v in self.slope_of),
+            key=lambda v: self.slope_of[v].op.kind != "contract")}
+        own = totals.own_sums
+        sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(own)]
         going = [] if self.proceed is None else [body.carries[self.proceed]]
         iteration = Body(
             body.trip_count, not body.reverse, (*leaves.values(), *sums, *going),
             (*self.slices, *self.again), (),
-            (*news, *(c + v for c, v in zip(sums, self.own_sums, strict=True)), *going),
-            tuple(self.outs), len(leaves) + len(sums) if going else None)
+            (*news, *(c + v for c, v in zip(sums, own, strict=True)), *going),
+            tuple(totals.outs), len(leaves) + len(sums) if going else None)
         inits = [*first, *map(OPS.zeros_like, sums)]
         if self.proceed is not None:
             inits.append(self.inits[self.proceed])
@@ -95,17 +102,24 @@ class Backward:
         there is one iteration, so that recomputed values do not take memory before it."""
         return is_number(v) or (self.body.trip_count == 1 and v.serial > self.first)
 
-    def slopes(self, last: Sequence[Value],
-               stacks: Sequence[Value]) -> tuple[Value | None, ...]:
-        """The gradients of the forward loop's arguments, from the results of `loop`."""
-        body, slope_of = self.body, self.slope_of
+    def slopes(self, last: Sequence[Value], stacks: Mapping[Value, Value],
+               long: Sequence[Value] | None = None) -> tuple[Value | None, ...]:
+        """The gradients of the forward loop's arguments.
+
+        Args:
+            last: Last values of the carries of `loop`.
+            stacks: Its stacks, by the values of an iteration.
+            long: The long sums, if they are known. Default: `None`, from stacks.
+        """
+        body = self.body
+        long = self.totals.sums(stacks) if long is None else long
         of_carry = dict(zip(self.carried, last, strict=False))
-        stack_of = dict(zip(self.outs, stacks, strict=True))
-        sum_of = dict(zip(self.own_sums, last[len(self.carried):], strict=False))
+        own = dict(zip(self.totals.own_sums, last[len(self.carried):], strict=False))
         return (*(of_carry.get(k) for k in range(len(body.carries))),
-                *(stack_of[slope_of[s]] if s in slope_of else None for s in body.slices),
-                *(self.totals[s](stack_of, sum_of) if s in self.totals else None
-                  for s in body.shared))
+                *(self.stack_of[s](stacks, body.trip_count) if s in self.stack_of else None
+                  for s in body.slices),
+                *(self.total_of[v](long, own) if v in self.total_of else None
+                  for v in body.shared))
 
     # -- values of the forward loop ----------------------------------------------------------------
 
@@ -145,12 +159,11 @@ class Backward:
                        if c in self.stored and body.news[k] is c}  # it never changes
         outs = [v for v in self.stored if v not in self.known]
         if self.in_segments:
-            again = [v for v in outs if v not in body.carries]
             self.again = {leaf(SLICE, f"again {k}", v.shape, v.dtype): v
-                          for k, v in enumerate(again)}
+                          for k, v in enumerate(outs)}
             self.known |= {v: s for s, v in self.again.items()}
-            outs = [c for c, new in zip(body.carries, body.news, strict=True)
-                    if c is not new and (c in outs or again)]
+            outs = [c for c, new in zip(body.carries, body.news, strict=True) if c is not new
+                    ] if outs else []
         if not outs:
             return
         _, stacks = results_of(self.forward.op(*self.forward.args, body=replace(
@@ -183,17 +196,18 @@ class Backward:
     def _is_cheap(self, v: Value) -> bool:
         """Whether recomputing v is cheaper than to store and load it: true for a function of a
         state alone, which is stored next to the one before."""
-        return v.op.kind == "map" and (v.op.cost <= CHEAP or self.next_states.issuperset(v.args))
+        return v.op.kind == "map" and v not in self.ahead and (
+            v.op.cost <= CHEAP or self.next_states.issuperset(v.args))
 
     def _is_kept(self, v: Value) -> bool:
         return any(v in group for group in (
-            self.known, self.stored, self.body.slices, self.next_states))
+            self.known, self.stored, self.body.slices, self.next_states, self.ahead))
 
     def _sources(self, v: Value, varying: set[Value]) -> list[Value]:
         """The operands of v, where all cheap values are recomputed."""
         if v not in varying:
             return []
-        if v in self.known or v in self.stored or v in self.next_states or not v.args:
+        if self._is_kept(v) or not v.args:
             return [v]
         cheap = self.body.recompute or v.op.movement or self._is_cheap(v)
         return [s for a in v.args for s in self._sources(a, varying)] if cheap else [v]

@@ -1,8 +1,9 @@
 """The gradient of a loop in less memory: segments of iterations run again.
 
-The forward loop keeps nothing but its states. The loop that goes back takes one segment of
-iterations at a time: it runs their forward iterations again, keeps the values that their gradients
-read, and goes back through them. The numbers are the same, so results keep every bit.
+The forward loop keeps only the states where segments begin. The loop that goes back takes one
+segment of iterations at a time: it runs their forward iterations again, keeps the values that their
+gradients read, and goes back through them. The numbers are the same, and so are the groups in which
+they are added (`loop_totals.py`), so results keep every bit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
-from ztorch.graph.batching import vectorized
 from ztorch.graph.body import Body, carry_leaf, iterations_of, slice_leaf, with_own_leaves
 from ztorch.graph.loop_gradient import Backward
 from ztorch.graph.op import OPS
@@ -40,6 +40,8 @@ def loops_in_segments() -> Iterator[None]:
 
 def segment_size(body: Body) -> int | None:
     """The iterations of a segment, for a loop whose gradient is asked to save memory; else None."""
+    if body.segment is not None:
+        return body.segment if body.segment < body.trip_count else None
     if not _active.get() or body.trip_count < MIN_TRIP_COUNT or body.recompute or (
             body.proceed is not None):
         return None
@@ -62,7 +64,16 @@ class Segments:
     def __init__(self, backward: Backward, iteration: Body, loop: Loop):
         """`iteration` is the body of the loop that would go back through all iterations."""
         self.backward, self.iteration, self.loop = backward, iteration, loop
-        forward = backward.body
+        self.totals = backward.totals
+        # Of several groups, each segment adds its own to the long sums, so their stacks can go.
+        self.adds = self.totals.has_groups
+        read = backward.read_by_slopes if self.adds else self.totals.read
+        self.known, forward = dict(backward.slices), backward.body
+        for v, value in backward.again.items():
+            # A single sum reads states where the forward loop has them.
+            if not self.adds and value in forward.carries:
+                self.known[v] = backward.states[forward.carries.index(value)]
+        self.kept = [v for v in read if v not in self.known]
         shared = dict(zip(forward.shared, backward.shared, strict=True))
         again = replace(forward, outs=tuple(backward.again.values()), shared=(), again=True)
         again = again.with_roots(substituted(again.roots, shared))
@@ -70,22 +81,22 @@ class Segments:
         sequences = dict(zip(forward.slices, backward.sequences, strict=True))
         self.sequences = {s: x for s, x in sequences.items() if s in used}
         self.again = replace(again, slices=tuple(self.sequences))
-        ahead = forward.ahead
-        self.ahead = {} if ahead is None else {
-            s: ahead.values[s] for s, x in sequences.items() if ahead.stacks.get(s) is x}
 
-    def results(self, inits: Sequence[Value], size: int) -> Results:
-        """The results of the loop, in segments of `size` iterations, and one of the iterations that
-        remain.
+    def slopes(self, inits: Sequence[Value], size: int) -> tuple[Value | None, ...]:
+        """The gradients of the forward loop's arguments, in segments, and one of the iterations
+        that remain.
 
         Args:
-            inits: First values of its carries.
-            size: The iterations of a segment.
+            inits: First values of the carries of the loop that goes back.
+            size: The iterations of a segment, which are made whole groups.
         """
         trip_count = self.backward.body.trip_count
+        states = list(inits)
+        if self.adds:
+            size = min(size + -size % self.totals.group, trip_count)
+            states += self.totals.firsts()
         main = trip_count - trip_count % size
         others = (main, trip_count) if main < trip_count else None
-        states = list(inits)
         rest: list[Value] = []
         if others and self.iteration.reverse:
             states, rest = self._rest(states, *others)
@@ -94,7 +105,9 @@ class Segments:
             states, rest = self._rest(states, *others)
         if rest:
             stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
-        return states, stacks
+        kept = {**self.known, **dict(zip(self.kept, stacks, strict=True))}
+        return self.backward.slopes(states[:len(inits)], kept,
+                                    self.totals.whole(states[len(inits):]) if self.adds else None)
 
     def _main(self, inits: Sequence[Value], trip_count: int, size: int) -> Results:
         """A loop over segments of equal size."""
@@ -124,29 +137,21 @@ class Segments:
 
     def _read(self) -> list[Value]:
         """The sequences of which a segment reads its part."""
-        ahead = self.backward.body.ahead
-        examples = ahead.examples.values() if ahead is not None and self.ahead else ()
-        own = {x for s, x in self.sequences.items() if s in self.ahead}
-        read = [*self.sequences.values(), *self.backward.slices.values()]
-        return list(dict.fromkeys([*examples, *(x for x in read if x not in own)]))
+        return list(dict.fromkeys([*self.sequences.values(), *self.backward.slices.values()]))
 
-    def _segment(self, inits: Sequence[Value], parts: Parts, begin: Parts,
+    def _segment(self, inits: Sequence[Value], rows: Parts, begin: Parts,
                  trip_count: int) -> Results:
         """Forward through the iterations of a segment, and back."""
         backward = self.backward
-        rows = dict(parts)
-        if self.ahead:
-            ahead = backward.body.ahead
-            assert ahead is not None
-            batched = vectorized(self.ahead.values(), {
-                s: parts[x] for s, x in ahead.examples.items()}, trip_count, shared=ahead.same)
-            rows |= {ahead.stacks[s]: batched[v] for s, v in self.ahead.items()}
         states = [v if x is None else begin[x]
                   for v, x in zip(backward.inits, backward.states, strict=True)]
         _, values = self.loop(with_own_leaves(replace(self.again, trip_count=trip_count)), states,
-                            [rows[x] for x in self.sequences.values()], ahead=False)
-        again = dict(zip(backward.again, values, strict=True))
-        sequences = [again[s] if s in again else rows[backward.slices[s]]
-                     for s in self.iteration.slices]
+                              [rows[x] for x in self.sequences.values()], ahead=self.again.ahead)
+        stacks = {s: rows[x] for s, x in backward.slices.items()}
+        stacks |= zip(backward.again, values, strict=True)
         segment = with_own_leaves(replace(self.iteration, trip_count=trip_count))
-        return self.loop(segment, inits, sequences)
+        count = len(segment.carries)
+        last, outs = self.loop(segment, inits[:count], [stacks[s] for s in self.iteration.slices])
+        stacks |= zip(self.iteration.outs, outs, strict=True)
+        totals = self.totals.added(inits[count:], stacks, trip_count) if self.adds else []
+        return [*last, *totals], [stacks[v] for v in self.kept]

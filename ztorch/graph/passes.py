@@ -13,9 +13,11 @@ from dataclasses import replace
 from ztorch.errors import unknown
 from ztorch.graph.body import Body
 from ztorch.graph.fold import fold
+from ztorch.graph.hoisting import products_first
 from ztorch.graph.merging import merged
 from ztorch.graph.movement import simplify_movement
 from ztorch.graph.rewrite import rebuilt, rewrite
+from ztorch.graph.sparse_stacks import sparse_stacks
 from ztorch.graph.value import Graph, Value, attribute_key
 
 # Opcodes whose operands may be swapped without changing a bit. Not min and max: of 0.0 and -0.0
@@ -84,7 +86,7 @@ def run(graph: Graph, names: Sequence[str] = DEFAULT) -> Graph:
     for name in names:
         if name not in PASSES:
             raise unknown("pass", name, PASSES)
-    graph = _inside_loops(merged(graph), names)
+    graph = products_first(_inside_loops(sparse_stacks(merged(graph)), names))
     for name in names:
         graph = PASSES[name](graph)
     return graph

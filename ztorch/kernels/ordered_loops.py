@@ -16,7 +16,7 @@ import numpy as np
 
 from ztorch.dtypes import DType, boolean
 from ztorch.graph.body import Body, carry_leaf, dependents, slice_leaf
-from ztorch.graph.loop import looped, looped_in_segments
+from ztorch.graph.loop import looped
 from ztorch.graph.loop_segments import MIN_TRIP_COUNT, root_of
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
@@ -190,9 +190,8 @@ def _finish(t: ExpressionRules, s: ast.For, steps: LoopBuilder, state: dict[str,
     if _states_are_large(body, sequences):
         size = root_of(body.trip_count)
         t.note_more(s, f"a gradient keeps every {size}th state")
-        ends, stacks = looped_in_segments(body, inits, sequences, size, ahead=False)
-    else:
-        ends, stacks = looped(body, inits, sequences, ahead=False)
+        body = replace(body, segment=size)
+    ends, stacks = looped(body, inits, sequences, ahead=False)
     plain = {*assigned(s.body)}
     for n, y in zip(state, ends, strict=False):
         for around in t.ordered_around(n):

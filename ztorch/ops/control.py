@@ -6,7 +6,6 @@ once, as does the program, whatever the number of iterations.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from ztorch.arguments import checked
 from ztorch.config import positive
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.body import Body, carry_leaf, is_number, slice_leaf
-from ztorch.graph.loop import looped, looped_in_segments, repeat
+from ztorch.graph.loop import looped, repeat
 from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
 from ztorch.graph.trees import flatten, spelled, unflatten
@@ -45,9 +44,9 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
         reverse: Whether to go from the last element to the first. Results are still in the order of
             `xs`. Default: `False`.
         checkpoint: Number of iterations between states that are stored for the gradient, which
-            recomputes the values in between: less memory for more time. Gradients of values that
-            all iterations share, such as weights, are added by segment, so their last bits may
-            differ. `None` stores everything that it reads. Default: `None`.
+            recomputes the values in between: less memory for more time, and the same bits. Sums
+            over iterations are added in groups, so the number grows to a multiple of a group.
+            `None` stores everything that it reads. Default: `None`.
 
     Returns:
         The last state, and the outputs, with the iterations as a new first axis.
@@ -70,16 +69,7 @@ def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = 
         return dispatch.on_loop("scan", f, init, xs, trip_count, reverse, checkpoint)
     init = unflatten(state_tree, map(as_value, states))
     xs = unflatten(row_tree, map(as_value, rows))
-    if checkpoint is None:
-        return _scanned(f, init, xs, trip_count, reverse, looped)
-    size = min(positive("zt.ops.scan(checkpoint=...)", checkpoint), max(trip_count, 1))
-    return _scanned(f, init, xs, trip_count, reverse,
-                    functools.partial(looped_in_segments, size=size))
-
-
-def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse: bool,
-             loop: Callable[..., Any]) -> tuple[Any, Any]:
-    """A scan of values, by one of the loops of the graph."""
+    segment = None if checkpoint is None else positive("zt.ops.scan(checkpoint=...)", checkpoint)
     inits, state_tree = flatten(init)
     sequences, row_tree = flatten(xs)
     carries = tuple(carry_leaf(v, k) for k, v in enumerate(inits))
@@ -89,8 +79,9 @@ def _scanned(f: Callable[..., Any], init: Any, xs: Any, trip_count: int, reverse
     new, outputs = pair_of("zt.ops.scan", result)
     news = checked_state("zt.ops.scan", new, state_tree, carries)
     outs, out_tree = flatten(outputs)
-    last, stacks = loop(Body(trip_count, reverse, carries, slices, (), news,
-                             tuple(as_value(v) for v in outs)), inits, sequences)
+    last, stacks = looped(Body(trip_count, reverse, carries, slices, (), news,
+                               tuple(as_value(v) for v in outs), segment=segment),
+                          inits, sequences)
     return unflatten(state_tree, iter(last)), unflatten(out_tree, iter(stacks))
 
 

@@ -151,7 +151,7 @@ def _in_rows(x: Value, align: int, from_caller: bool) -> Value:
     loops = [Index.of(Var(f"d{k}", n)) if n > 1 else Index() for k, n in enumerate(x.shape)]
     base = view_of(x, loops)
     padded = flatten(loops[1:], x.shape[1:]) + loops[0] * row
-    if base is not None and base[1] == padded and base[0].size == trip_count * row and (
+    if base is not None and base[1] == padded and base[0].size >= trip_count * row and (
             base[0].attrs.get("role") not in (CARRY, SHARED, *(() if from_caller else ("input",)))):
         return base[0]
     if row == size:

@@ -121,6 +121,8 @@ def _loop(loop: Value, new: Mapping[Value, Value], group_of: Mapping[Value, list
 
 def _abreast(v: Value) -> Value:
     """A sum of columns as what it is: values side by side."""
+    if v.op.name == "concat":
+        return v
     parts = sorted(columns(v).items())
     ends = [0, *(at + x.shape[-1] for at, x in parts)]
     if len(parts) < 2 or [at for at, _ in parts] != ends[:-1] or ends[-1] != v.shape[-1]:
