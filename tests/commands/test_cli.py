@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,3 +212,13 @@ def test_several_sizes(run: Run, tmp_path: Path) -> None:
     ):
         result = run("export", "words.py", *arguments, "-o", "other.zt", "--random")
         assert result.exit_code and message in result.output
+
+
+def test_tune_takes_a_time_that_is_not_negative(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(zt.Sequential, "tune", lambda model, *_, **how: calls.append(how))
+    for words, seconds in (([], 60.0), (["--seconds", "0.5"], 0.5), (["--seconds", "0"], 0.0)):
+        ok(run("tune", "digits_mlp", *words))
+        assert calls[-1]["seconds"] == seconds and calls[-1]["again"] is False
+    fails(run("tune", "digits_mlp", "--seconds", "-1"), "--seconds", 2)
+    assert len(calls) == 3

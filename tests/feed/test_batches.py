@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from ztorch import layers as L
 from ztorch.errors import DataError
 from ztorch.feed.row_weights import axes_of_weights, class_weights
 from ztorch.feed.staging import Kept
+from ztorch.feed.stretches import Stretch
 from ztorch.model.sequential import Sequential
 
 X, Y = flowers(20)
@@ -176,3 +178,21 @@ def test_a_device_is_asked_once_whether_it_keeps_columns() -> None:
     call: Any = SimpleNamespace(program=SimpleNamespace(keep=lambda columns: asked.append(columns) or "kept"))
     kept = Kept()
     assert [kept.of(call, {"x": X}) for _ in range(2)] == ["kept"] * 2 and len(asked) == 1
+
+
+def test_a_stretch_runs_its_batches_and_counts_those_that_were_run() -> None:
+    order = np.arange(40)[::-1]
+    native = Mock(run=Mock(return_value=2), finish=Mock(return_value=1))
+    stretch = Stretch(native, order, first=8, count=5, rows=4)
+    assert stretch.weight == 20.0 and stretch.steps == 0
+    stretch.run()
+    native.run.assert_called_once_with(order, 8, 5)
+    assert stretch.steps == 2
+    stretch.start()  # the loss of its last batch is awaited
+    native.start.assert_called_once_with(order, 8, 5)
+    assert stretch.steps == 5
+    stretch.finish()
+    assert stretch.steps == 1
+    scores = Mock(added=Mock(return_value=0.5))
+    assert stretch.add_to(scores) == 0.5
+    scores.added.assert_called_once_with(native.call, 4.0)
