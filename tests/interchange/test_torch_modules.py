@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.interchange.onnx_files import runtime
 from ztorch.errors import ConfigError, Unsupported
 
 torch: Any = None  # imported by the first test: it takes two seconds, and collection must be quick
@@ -68,6 +69,22 @@ def test_parameters_without_gradients_are_frozen() -> None:
     for name, parameter in net.named_parameters():
         np.testing.assert_allclose(program.weights[f"graph/{name}"], parameter.detach(), rtol=1e-4, atol=1e-6)
         assert model.named_weights()[f"graph/{name}"].trainable is parameter.requires_grad
+
+
+def test_zeros_of_each_row_are_written_for_any_batch(tmp_path: Path) -> None:
+    """Exporters of recurrent layers write the first state as an array with the size of the batch."""
+    class Last(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.RNN(2, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.cell(x.permute(1, 0, 2))[1].squeeze(0)
+
+    net, x = Last(), torch.randn(4, 5, 2)
+    zt.load_torch(net, x[:2]).export(tmp_path / "last.onnx")
+    [y] = runtime(tmp_path / "last.onnx", x.numpy())
+    np.testing.assert_allclose(y, net(x).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_bags_of_rows_for_any_batch_size() -> None:
