@@ -20,7 +20,7 @@ from ztorch.interchange.onnx.contents import (
     StoredCodes,
 )
 from ztorch.interchange.onnx.formats import CodeFormat
-from ztorch.interchange.onnx.known import numbers_now, variables
+from ztorch.interchange.onnx.known import is_even, numbers_now, variables
 from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.layers.context import Context
 
@@ -188,7 +188,7 @@ class Node:
                              "does not compute with")
         widens = x.dtype.kind == "f" and not self.keeps_floats
         d = self.context.dtype if widens else dtype(x.dtype)
-        return OPS.full(x.shape, x.flat[0].item(), d) if _is_even(x) else constant(x, d)
+        return OPS.full(x.shape, x.flat[0].item(), d) if is_even(x) else constant(x, d)
 
     def stored(self, x: np.ndarray | StoredCodes) -> Tensor:
         """A constant in an attribute of the node."""
@@ -298,10 +298,3 @@ class Node:
         """The shape of input k."""
         tensor = self.input(k)
         return tensor.array.shape if isinstance(tensor, FloatInitializer) else tensor.shape
-
-
-def _is_even(x: np.ndarray) -> bool:
-    """Whether an array has one number throughout, such as zeros with a row for each of a batch."""
-    first = x.flat[:1]
-    return bool(x.size and (x == first).all() and (
-        first != 0 or x.dtype.kind != "f" or (np.signbit(x) == np.signbit(first)).all()))
