@@ -125,3 +125,28 @@ def test_parts_without_weights_need_no_shape_before_their_call() -> None:
                                rtol=1e-5)
     np.testing.assert_allclose(model.evaluate(x, y, verbose=0),
                                np.mean(x.reshape(8, 4).sum(1, keepdims=True) / 2 - y), rtol=1e-4)
+
+
+class Both(zt.Model):
+    """A step over two data sets at once: `fit` gets pairs of (rows, labels)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = L.Dense(1, use_bias=False, kernel_initializer="ones")
+
+    def train_step(self, data: Any) -> Any:
+        (a, _), (b, labels) = data
+        loss = ops.mean(self.dense(a)) + ops.mean(self.dense(b)) + ops.mean(labels)
+        weights = self.dense.trainable_weights
+        self.optimizer.apply(self.gradients(loss, weights), weights)
+        return {"loss": loss}
+
+
+def test_a_step_gets_pairs_of_pairs() -> None:
+    a, b = rng.normal(size=(2, 8, 3)).astype("float32")
+    labels = rng.normal(size=(2, 8)).astype("float32")
+    model = Both()
+    model.compile("sgd")
+    loss = model.fit([((a, labels[0]), (b, labels[1]))], verbose=0).history["loss"][0]
+    np.testing.assert_allclose(
+        loss, a.sum(-1).mean() + b.sum(-1).mean() + labels[1].mean(), rtol=1e-4)

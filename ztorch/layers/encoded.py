@@ -159,7 +159,8 @@ def _read_again(x: Input, layer: HostLayer) -> SymbolicTensor | None:
         places: SymbolicTensor = x.symbol.apply_op("argmax", x.symbol, axis=-1)
         return places
     if modes == ("int", "one_hot"):
-        rows: SymbolicTensor = x.symbol.apply_op("one_hot", x.symbol, first.vocabulary_size())
+        size = x.encoder.vocabulary_size()  # type: ignore[union-attr]
+        rows: SymbolicTensor = x.symbol.apply_op("one_hot", x.symbol, size)
         return rows
     return None
 

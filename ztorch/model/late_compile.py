@@ -180,8 +180,7 @@ def target_specs(x: Any, y: Any) -> dict[str, TargetSpec]:
         return {}
     named = y if isinstance(y, Mapping) else {"": y}
     if isinstance(y, (list, tuple)) and all(hasattr(part, "shape") for part in y):
-        raise ConfigError("a model compiled without a loss takes several targets by name: "
-                          "y={'first': a, 'second': b}")
+        named = {str(k): part for k, part in enumerate(y)}
     arrays = {name: _rows_of(part) for name, part in named.items()}
     return {name: TargetSpec((1, *a.shape[1:]), i32 if str(a.dtype).startswith(
         ("int", "uint", "bool")) else f32) for name, a in arrays.items()}

@@ -55,6 +55,8 @@ class TracedStep:
         y: Any = batch.y.get("", dict(batch.y))
         if isinstance(y, dict) and model.outputs_are == "list" and list(y) == model.output_names:
             y = list(y.values())
+        elif isinstance(y, dict) and list(y) == list(map(str, range(len(y)))):
+            y = tuple(y.values())  # `fit` got a tuple
         form = self.graphs.step_data
         weights = (batch.weights.of(""),) if form.weights else ()
         return (x, y, *weights) if batch.y and form.targets else (x,) if form.in_tuple else x
