@@ -185,7 +185,7 @@ def _depthwise(a: Any, tiles: list[LoopTensor], over: Axes) -> LoopTensor | None
 
 def _has_windows(v: Value) -> bool:
     """Whether a value is a view of overlapping windows."""
-    while len(v.args) == 1 and not v.op.opcode and v.op.name != "pick":
+    while (len(v.args) == 1 or v.op.alias) and not v.op.opcode and v.op.name != "pick":
         v = v.args[0]
     return v.op.name == "pick"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from ztorch.ops.windows import PLACE, Shape, Sizes, for_each, spans
 # Terms of a sum over all positions, for each term of one by phases, from which the latter pays if
 # the windows must be padded to whole strides: padding is a test for each element.
 PHASES_PAY = 4
+PHASES_MAX = 9  # phases that are summed by themselves, each by a kernel
 
 
 def _fold_numpy(x: Any, axes: Shape, lengths: Shape, stride: Sizes = 1, dilation: Sizes = 1) -> Any:
@@ -67,11 +69,42 @@ def overlap_add(x: Value, axes: Shape, lengths: Shape, stride: Sizes = 1,
     size = x.shape[x.rank - len(axes):]
     turns = tuple(-(-k // s) for k, s in zip(size, stride, strict=True))
     even = all(k % s == 0 for k, s in zip(size, stride, strict=True))
-    if set(stride) != {1} == set(dilation) and (
-            even or PHASES_PAY * math.prod(turns) <= math.prod(size)):
-        return _by_phases(x, axes, lengths, stride, turns)
+    if set(stride) != {1} == set(dilation):
+        if even or PHASES_PAY * math.prod(turns) <= math.prod(size):
+            return _by_phases(x, axes, lengths, stride, turns)
+        if math.prod(stride) <= PHASES_MAX:
+            return _phase_by_phase(x, axes, lengths, stride)
     placed = PLACE(x, axes=axes, lengths=lengths, stride=stride, dilation=dilation)
     return OPS.sum(placed, axis=tuple(range(len(axes))))
+
+
+def _phase_by_phase(x: Value, axes: Shape, lengths: Shape, stride: Shape) -> Value:
+    """The sum of windows, for each phase of the stride by itself: elements of different phases are
+    in different numbers of windows. The phases then take turns."""
+    count, rank = len(axes), x.rank - len(axes)
+    size, ones = x.shape[rank:], (1,) * len(axes)
+    counts = tuple(-(-n // s) for n, s in zip(lengths, stride, strict=True))
+    shape = [counts[axes.index(a)] if a in axes else n for a, n in enumerate(x.shape[:rank])]
+    parts = []
+    for phase in itertools.product(*map(range, stride)):
+        turns = tuple(len(range(p, k, s)) for p, k, s in zip(phase, size, stride, strict=True))
+        if not all(turns):
+            parts.append(OPS.zeros(tuple(shape), x.dtype))
+            continue
+        windows = OPS.slice(x, (*(0,) * rank, *phase), (*(1,) * rank, *stride),
+                            (*x.shape[:rank], *turns))
+        reach = tuple(max(n, x.shape[a] + t - 1)
+                      for n, a, t in zip(counts, axes, turns, strict=True))
+        placed = PLACE(windows, axes=axes, lengths=reach, stride=ones, dilation=ones)
+        total = OPS.sum(placed, axis=tuple(range(count)))
+        parts.append(OPS.slice(total, (0,) * rank, (1,) * rank, tuple(shape)))
+    for axis, s in reversed([*zip(axes, stride, strict=True)]):
+        joined = tuple(n * s if a == axis else m for a, (n, m) in enumerate(
+            zip(shape, parts[0].shape, strict=True)))
+        parts = [OPS.reshape(OPS.stack(parts[k:k + s], axis=axis + 1), joined)
+                 for k in range(0, len(parts), s)]
+    ends = tuple(lengths[axes.index(a)] if a in axes else n for a, n in enumerate(shape))
+    return OPS.slice(parts[0], (0,) * rank, (1,) * rank, ends)
 
 
 def _by_phases(x: Value, axes: Shape, lengths: Shape, stride: Shape, turns: Shape) -> Value:

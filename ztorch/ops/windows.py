@@ -168,6 +168,23 @@ PLACE = Op("place", "map", _place_infer, _place_numpy, _place_grad, _place_body,
             batch=_place_batch)
 
 
+def _windowed_grad(o: Any, g: Value, y: Value, result: Value, x: Value, axes: Shape,
+                   stride: Shape) -> tuple:
+    return g, OPS.overlap_add(g, axes, tuple(x.shape[a] for a in axes), stride)
+
+
+def _windowed_batch(one: Value, many: Examples, axes: Shape, stride: Shape) -> Value:
+    return one.op(*many.spread(), axes=tuple(a + 1 for a in axes), stride=stride)
+
+
+# Windows more than one element apart, with the tensor that they are of. Its gradient adds them up
+# by phases of the stride.
+_WINDOWED = Op("windowed", "map", lambda result, x, **attrs: (result.shape, result.dtype),
+               numpy=lambda result, x, **attrs: result, grad=_windowed_grad,
+               body=lambda e, index, **attrs: e.read(0, index), movement=True, alias=True,
+               batch=_windowed_batch)
+
+
 # -- windows ---------------------------------------------------------------------------------------
 
 
@@ -219,8 +236,10 @@ def windows(x: Value, axes: Shape, size: Sizes, stride: Sizes = 1, dilation: Siz
         if all(k <= s and n * s <= x.shape[a]
                for a, k, s, n in zip(axes, size, apart, counts, strict=True)):
             return _side_by_side(x, axes, size, apart, counts)
-    many = OPS.broadcast_to(x, (*size, *x.shape))
-    return _PICK(many, axes=axes, counts=counts, stride=stride, dilation=dilation)
+    by_phases = set(stride) != {1} == set(dilation)
+    many = OPS.broadcast_to(OPS.stop_gradient(x) if by_phases else x, (*size, *x.shape))
+    picked = _PICK(many, axes=axes, counts=counts, stride=stride, dilation=dilation)
+    return _WINDOWED(picked, x, axes=axes, stride=stride) if by_phases else picked
 
 
 def _side_by_side(x: Value, axes: Shape, size: Shape, stride: Shape, counts: Shape) -> Value:

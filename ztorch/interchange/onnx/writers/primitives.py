@@ -143,7 +143,7 @@ def _range(w: Writer, v: Value, axis: int) -> None:
 # -- movement --------------------------------------------------------------------------------------
 
 
-@primitive("stop_gradient", "custom_gradient", "rows", "convolved", "blended")
+@primitive("stop_gradient", "custom_gradient", "rows", "convolved", "blended", "windowed")
 def _same(w: Writer, v: Value) -> None:
     x = v.args[0]
     if x in w.numbers:
