@@ -105,6 +105,17 @@ def test_a_lookup_in_rows_that_are_one_axis_is_not_followed() -> None:
     assert found is not None and found.op.name == "take"
 
 
+def test_a_graph_for_one_more_row_shows_what_follows_from_their_number() -> None:
+    def mixing(function: Callable[[Any, int], Any]) -> Any:
+        x, y = (leaf("input", "x", (rows, 3), "float32") for rows in (4, 5))
+        return mixing_op(Graph({"y": function(x, 4)}), [x], 4, larger=Graph({"y": function(y, 5)}))
+
+    assert mixing(lambda x, rows: x * OPS.iota((rows, 3), 0, "float32")) is None
+    counted = mixing(lambda x, rows: x / OPS.sum(OPS.iota((rows,), 0, "float32")))
+    assert counted is not None and counted.op.name == "sum"
+    assert mixing(lambda x, rows: x * rows) is not None
+
+
 def test_losses_see_no_padding() -> None:
     x = L.Input((6,))
     centered = L.Lambda(MIXING["mean"])(x)

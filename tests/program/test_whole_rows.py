@@ -171,10 +171,10 @@ class Counting(zt.Model):
 
 
 COUNTING: dict[str, Any] = {
+    "numbered from the last": lambda x: x * ops.arange(x.shape[1], dtype="float32")[::-1, None],
     "their number": lambda x: x * ops.shape(x)[1],
     "counted": lambda x: x / ops.sum(ops.ones_like(x[:1, :, :1])),
     "from 0 to 1": lambda x: x * ops.linspace(0.0, 1.0, x.shape[1])[:, None],
-    "numbered from the last": lambda x: x * ops.arange(x.shape[1], dtype="float32")[::-1, None],
     "in a loop": lambda x: ops.fori_loop(0, x.shape[1], lambda k, s: s + 1.0, x),
     "a class": lambda x: x / ops.shape(x)[1]}
 
