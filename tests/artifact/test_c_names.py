@@ -26,8 +26,8 @@ def test_any_name_gives_a_valid_library(tmp_path: Path, name: str) -> None:
     assert {f.parent for f in files} == {tmp_path}
     example = next(f for f in files if f.suffix == ".c")
     for compiler, *standard in LANGUAGES.values():
-        run(compiler, *standard, *WARN, example, "-x", "none", files[1], "-o", "example",
-            cwd=tmp_path)
+        run(compiler, *standard, *WARN, "-fsyntax-only", example, cwd=tmp_path)
+    run("gcc", example, files[1], "-o", "example", cwd=tmp_path)
     run(tmp_path / "example", cwd=tmp_path)
 
 
