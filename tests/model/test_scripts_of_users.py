@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,3 +151,23 @@ def test_a_step_gets_pairs_of_pairs() -> None:
     loss = model.fit([((a, labels[0]), (b, labels[1]))], verbose=0).history["loss"][0]
     np.testing.assert_allclose(
         loss, a.sum(-1).mean() + b.sum(-1).mean() + labels[1].mean(), rtol=1e-4)
+
+
+class Wrapped(zt.Model):
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.network = zt.Sequential([L.Input((3,)), L.Dense(1)], name="net")
+
+    def call(self, x: Any) -> Any:  # type: ignore[override]
+        return self.network(x)
+
+
+def test_a_class_around_a_network_is_saved_with_the_shape_of_its_rows(tmp_path: Path) -> None:
+    model, x = Wrapped(), rng.normal(size=(4, 3)).astype("float32")
+    kernel, bias = (np.full(shape, 0.5) for shape in ((3, 1), (1,)))
+    model(x)
+    model.set_weights([kernel, bias])
+    model.save(tmp_path / "wrapped.keras")
+    again = zt.models.load_model(tmp_path / "wrapped.keras", custom_objects={"Wrapped": Wrapped})
+    np.testing.assert_allclose(again.predict(x), x @ kernel + bias, rtol=1e-5)
+    assert again.input_shape == (None, 3)

@@ -120,7 +120,7 @@ class KerasWriter:
         spec = {**_spec(None, kind.__name__, config), "registered_name": registered_name(kind)}
         if isinstance(layer, Network) and layer.own_call is not None:
             spec["build_config"] = {"input_shape": nested(
-                lambda x: [None, *(None if isinstance(n, OpenSize) else n for n in x.shape)],
+                lambda x: [None, *(None if isinstance(n, OpenSize) else n for n in x.row_shape)],
                 layer.own_call.arguments(layer.inputs_by_name))}
         return spec
 
