@@ -139,7 +139,8 @@ def test_compiled(how: dict[str, Any], kind: type[Exception], message: str) -> N
 @pytest.mark.parametrize(("device", "near"), [
     ("npu:0", r". Known: cpu.* and \d+ more$"), ("CPU", "did you mean 'cpu'"), ("cpu:", "did you mean 'cpu'"),
     ("cpu:avx1024", "did you mean 'cpu:avx512'"), ("auto:avx2", "did you mean 'cpu:avx2'"),
-    ("cudda:0", "did you mean 'cuda'"), (None, "unknown device 'None'. Known: .*auto")])
+    ("cudda:0", "did you mean 'cuda'"), ("mps", "unknown device 'mps'; here it is 'metal'"),
+    ("wasm", "unknown device 'wasm'"), ("adamm", "unknown optimizer 'adamm'; did you mean 'adam'"), (None, "unknown device 'None'. Known: .*auto")])
 def test_devices(device: Any, near: str) -> None:
     with pytest.raises(UnknownName, match=near):
         model().compile(device)

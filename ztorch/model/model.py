@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.compile.traced_model import TracedModel
-from ztorch.errors import ConfigError, agreement
+from ztorch.errors import VAGUE, ConfigError, agreement
 from ztorch.graph.loop_segments import loops_in_segments
 from ztorch.graph.value import Graph
 from ztorch.losses import Loss
@@ -193,6 +193,7 @@ class Model(RunnableNetwork):
         """
         if optimizer is None and _is_or_nears_optimizer(device):
             device, optimizer = "auto", device
+            Optimizer.get(optimizer)  # an unknown one is an error before a missing loss
         if is_optimizer(loss):
             own = device if isinstance(device, str) and device in Loss.known else "mse"
             raise ConfigError(f"compile(loss={loss!r}) is an optimizer, which comes before the "
@@ -239,8 +240,8 @@ class Model(RunnableNetwork):
 
 
 def _is_or_nears_optimizer(device: Any) -> bool:
-    """Whether the first argument of `compile` is an optimizer, or a name more similar to an
-    optimizer than to any device; the error then mentions optimizers."""
+    """Whether the first argument of `compile` is an optimizer, or a name similar to one, and more
+    so than to any device; the error then mentions optimizers."""
     if is_optimizer(device) or not isinstance(device, str):
         return is_optimizer(device)
     if (backend := device.partition(":")[0]) in ("auto", "cpu"):
@@ -248,6 +249,6 @@ def _is_or_nears_optimizer(device: Any) -> bool:
     from ztorch.runtime.devices import device_names
 
     devices = device_names()
-    return backend not in devices and (
-        max(agreement(name, device) for name in Optimizer.known)
-        > max(agreement(name, device) for name in devices))
+    likeness = max(agreement(name, device) for name in Optimizer.known)
+    return backend not in devices and likeness >= VAGUE and (
+        likeness > max(agreement(name, device) for name in devices))
