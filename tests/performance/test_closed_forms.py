@@ -257,3 +257,11 @@ def test_no_kernels_start_early_where_many_wait_for_many(first: int, second: int
     step = FunctionPrediction("f", H200, True, (waiting, *ones[0], waiting, *ones[1]), early=True)
     gap = H200.early_launch_us if early else H200.launch_us
     assert step.gaps == pytest.approx((H200.step_us + H200.launch_us + gap) * 1e-6)
+
+
+@pytest.mark.parametrize(("d", "tflops"), [(f32, 66.9), (bf16, 989.0)], ids=str)
+def test_the_least_time_is_that_of_the_units_that_multiply(d: DType, tflops: float) -> None:
+    """Threads on float32, and matrix instructions on 16 bits."""
+    graph = Graph({"y": ops.matmul(_input("a", d, 1024, 1024), _input("b", d, 1024, 1024))})
+    p = predict_functions({"f": graph}, target("cuda:sm_90a"), H200)["f"]
+    assert p.floor == pytest.approx(2 * 1024**3 / (tflops * 1e12), rel=0.02)
