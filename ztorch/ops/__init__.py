@@ -181,7 +181,8 @@ def _as_values(name: str, args: tuple[Any, ...],
         if _has_values((x,)):
             return type(x)(tensor(y, numbers) for y in x)
         need_no_mask(f"zt.ops.{name}: an argument", x)
-        return as_value(np.asarray(x), like)
+        array = np.asarray(x)
+        return as_value(array, like if array.dtype.kind == "f" else None)
 
     for parameter, x in bound.arguments.items():
         if parameter in tensors:
