@@ -185,8 +185,6 @@ def as_value(x: Any, like: Value | None = None) -> Value:
     """
     if isinstance(x, Value):
         return x
-    if like is not None and isinstance(x, np.ndarray) and not x.ndim:  # computed from sizes
-        x = x[()]
     if isinstance(x, (bool, int, float, np.number, np.bool_)):
         d = like.dtype if like is not None else dtype("float32")
         if d.is_int and isinstance(x, (float, np.floating)) and not float(x).is_integer():
@@ -199,6 +197,15 @@ def as_value(x: Any, like: Value | None = None) -> Value:
                           "arrays of numbers")
     adopts = like is not None and like.dtype.is_float and array.dtype.kind == "f"
     return constant(array, like.dtype if adopts and like is not None else None)
+
+
+def plain_number(x: Any) -> Any:
+    """x; an array without axes, which an op computed from sizes, as a number.
+
+    >>> plain_number(np.array(3)) * 2, plain_number(4)
+    (6, 4)
+    """
+    return x.item() if isinstance(x, np.ndarray) and not x.ndim else x
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -219,7 +226,8 @@ def broadcast_together(*args: Any, dtypes_from: int = 0) -> tuple[Value, ...]:
     like = next((a for a in args[dtypes_from:] if isinstance(a, Value)), None)
     if like is None:
         like = next((as_value(a) for a in args[dtypes_from:] if np.ndim(a)), None)
-    values = [as_value(a, like if k >= dtypes_from else None) for k, a in enumerate(args)]
+    values = [as_value(a if like is None else plain_number(a), like if k >= dtypes_from else None)
+              for k, a in enumerate(args)]
     typed = values[dtypes_from:]
     for v in typed:
         if v.dtype != typed[0].dtype:

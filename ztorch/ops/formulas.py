@@ -12,7 +12,7 @@ from typing import Any
 from ztorch import dtypes
 from ztorch.dtypes import DType
 from ztorch.graph.batching import pointwise
-from ztorch.graph.op import OPS, as_value, broadcast_together, shape_error
+from ztorch.graph.op import OPS, as_value, broadcast_together, plain_number, shape_error
 from ztorch.graph.value import Op, Value
 
 Gradient = Callable[..., tuple]
@@ -72,4 +72,4 @@ def as_floats(*xs: Value | float) -> tuple[Value, ...]:
         isinstance(x, Value) for x in xs) else dtypes.f32
     return broadcast_together(*(
         x if isinstance(x, Value) and x.dtype.is_float else OPS.cast(x, like)
-        if isinstance(x, Value) else as_value(x, OPS.full((), 0, like)) for x in xs))
+        if isinstance(x, Value) else as_value(plain_number(x), OPS.full((), 0, like)) for x in xs))
