@@ -202,13 +202,15 @@ def test_a_gradient_of_few_channels_spills_nothing() -> None:
     assert assembled_resources({0: product.kernel}, target)[0].spilled == 0
 
 
-@pytest.mark.parametrize("dtype", [bf16, f32], ids=str)
-def test_rows_that_fill_no_tile_spill_nothing(dtype: DType) -> None:
-    """Threads test each of their rows once, not before each of 32 stores."""
-    x, w = leaf("input", "x", (26912, 128), dtype), leaf("input", "w", (64, 128), dtype)
-    target, graphs = TARGETS["cuda:sm_75"], {"y": Graph({"y": ops.matmul(x, ops.transpose(w))})}
+@pytest.mark.parametrize(("m", "n", "k", "dtype", "chip", "tile"), [
+    (26912, 64, 128, bf16, "sm_75", "128x64"), (26912, 64, 128, f32, "sm_75", "128x64"),
+    (30522, 768, 4096, f32, "sm_90", "128x128"), (4096, 30522, 768, f32, "sm_90", "128x128")], ids=str)
+def test_edges_of_products_spill_nothing(m: int, n: int, k: int, dtype: DType, chip: str, tile: str) -> None:
+    """Threads test each of their rows once, or each column if all rows are inside, not before each store."""
+    x, w = leaf("input", "x", (m, k), dtype), leaf("input", "w", (n, k), dtype)
+    target, graphs = TARGETS[f"cuda:{chip}"], {"y": Graph({"y": ops.matmul(x, ops.transpose(w))})}
     [product] = plan_functions(graphs, target, declare_states(graphs, target), Watch())["y"].steps
-    assert product.kernel.name.endswith("128x64")
+    assert product.kernel.name.endswith(tile)
     assert assembled_resources({0: product.kernel}, target)[0].spilled == 0
 
 

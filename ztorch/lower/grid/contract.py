@@ -22,6 +22,7 @@ from ztorch.lower.grid.operands import contiguous_along_k, strip_registers
 from ztorch.lower.grid.strips import Strip, Strips
 from ztorch.lower.grid.tiles import Tile, matrix_tile_of, tile_of
 from ztorch.lower.grid.workgroups import threads, where, workgroups
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
@@ -154,13 +155,29 @@ class ThreadNest(Strips):
             return
         with where(b, is_first):
             row, column = b.add(first, row), b.add(left, column)
-            for i in range(tile.thread_rows):  # one condition for all columns of a row
-                with where(b, self.inside_rows(b.add(row, i))):
-                    for j in range(tile.thread_columns):
-                        right = self._column(j)
-                        with where(b, self.inside_columns(b.add(column, right))):
-                            x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
-                            self.element_epilogue(at, batch, row, column, x, (i, right))
+            self._store_sums(sums, at, batch, row, column)
+
+    def _store_sums(self, sums: Sequence[Sequence[Operand]], at: dict[Var, Operand],
+                    batch: tuple[Index, ...], row: Operand, column: Operand) -> None:
+        """Stores a thread's sums, with one condition for each row that may be outside the product;
+        if none may be, for each column."""
+        b, columns = self.b, [self._column(j) for j in range(self.tile.thread_columns)]
+
+        def store(i: int, j: int) -> None:
+            x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
+            self.element_epilogue(at, batch, row, column, x, (i, columns[j]))
+
+        if self.rows_whole:
+            for j, right in enumerate(columns):
+                with where(b, self.inside_columns(b.add(column, right))):
+                    for i in range(self.tile.thread_rows):
+                        store(i, j)
+            return
+        for i in range(self.tile.thread_rows):
+            with where(b, self.inside_rows(b.add(row, i))):
+                for j, right in enumerate(columns):
+                    with where(b, self.inside_columns(b.add(column, right))):
+                        store(i, j)
 
     def _of_thread(self, member: Operand) -> tuple[Operand, Operand]:
         """A thread's small tile: its numbers down and across. A subgroup of 32 has 4 x 8 of them.
