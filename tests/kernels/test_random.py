@@ -13,6 +13,7 @@ from tests.cases.covering import full
 from tests.cases.device_programs import all_agree
 from tests.cases.grouping import together
 from tests.kernels.random_overlaps import OverlapWriter
+from tests.kernels.random_planes import PlaneWriter
 from tests.kernels.random_sources import Writer, arguments, random_kernel
 from tests.kernels.random_strides import StridedWriter
 from tests.kernels.random_threads import random_thread_kernel, thread_arguments
@@ -29,7 +30,7 @@ COMPILED = int(os.environ.get("ZTORCH_RANDOM_KERNELS", 0)) or (40 if full() else
 TRANSLATED = max(COMPILED, 1000 if full() else 120)  # kernels that are compared with plain Python
 THREADED = max(COMPILED // 2, 200 if full() else 24)  # kernels of threads
 WIDE = max(COMPILED // 2, 300 if full() else 24)  # kernels of slices, pairs and ops
-OTHERS = (WideWriter, StridedWriter, OverlapWriter)
+OTHERS = (WideWriter, StridedWriter, OverlapWriter, PlaneWriter)
 FIRST = int(os.environ.get("ZTORCH_RANDOM_FIRST", 0))  # added to each seed, for kernels not seen yet
 TOGETHER = 60  # kernels of one program
 ONCE_WRONG = (75, 187, 3811, 5201, 5786, 5926, 80084)  # that no longer are

@@ -10,6 +10,7 @@ import pytest
 import ztorch as zt
 from tests.cases.grouping import together
 from tests.parity import NARROW, Job, agree, interpreted
+from ztorch.errors import KernelError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 
@@ -178,9 +179,53 @@ def constants_that_are_added(x, p):
     return out
 
 
+@zt.kernel
+def arrays_of_each_iteration(x, p):
+    """Each writes where its own number says."""
+    out = np.zeros((4, 9))
+    for i in range(4):
+        row = np.zeros(9)
+        for k in range(i, 5):
+            row[i] += x[i, k]
+        row[i + 1] = max(row[i + 1], x[i, 0])
+        row[2 * i] = row[2 * i] * 0.5 + x[i, 1]
+        out[i] = row
+    return out
+
+
+@zt.kernel
+def written_out_loops(x, p):
+    """Loops of few iterations, whose writes are statements of their own."""
+    marks, line, plane = np.zeros(9), np.zeros(9), np.ones(9)
+    for i in range(5):
+        for k in range(2):
+            marks[i + k] = p[k] + i
+            plane[i + k] = plane[i + k] * 0.5 - x[i % 4, k]
+    for i in range(4):
+        row = np.zeros(6)
+        for k in range(3):
+            row[k + 1] = row[k] * 0.5 + x[i, k]
+            line[i + k] = row[k + 1]
+    return marks, line, plane
+
+
+@zt.kernel
+def counters_that_may_stay(x, p):
+    """A counter of before, of a loop that may be empty: nothing reads it."""
+    out, level = np.zeros(9), 0.0
+    for k in range(3):
+        out[k] = x[0, k]
+    for i in range(6):
+        for k in range(i, 5):
+            out[k] += x[1, k]
+        level = level * 0.5 + x[2, 0]
+        out[i] += level
+    return out
+
+
 ALIKE = [steps_that_overwrite, places_of_data, changed_places_of_data, terms_that_read_the_element,
          a_counter_times_zero, products_of_counters, a_product_that_is_zero, counters_of_earlier_loops, sums_of_a_slice,
-         constants_that_are_added]
+         constants_that_are_added, arrays_of_each_iteration, written_out_loops, counters_that_may_stay]
 
 
 @together()
@@ -213,3 +258,36 @@ def test_rows_of_data_do_not_race() -> None:
     [y] = interpreted(job, NARROW)
     np.testing.assert_array_equal(y, rows_that_overwrite.debug(values))
     agree(job, [y])
+
+
+K = 7.0
+
+
+@zt.kernel
+def a_local_name(x):
+    out = np.zeros(4)
+    for i in range(4):
+        if x[i, 0] > 0:
+            K = 3.0
+        out[i] = K
+    return out
+
+
+def test_names_that_a_function_sets_are_its_own() -> None:
+    """As in Python: a name of the module does not stand in for it."""
+    with pytest.raises(KernelError, match="K has no value here: it is set only inside a loop or a branch"):
+        a_local_name(np.ones((4, 5)))
+
+
+@zt.kernel
+def rows_that_share_their_first_places(x, p):
+    out = np.zeros((5, 5))
+    for i in zt.grid(4):
+        for k in range(p[i]):
+            out[k, 0] = x[i, k]
+    return out
+
+
+def test_rows_without_order_that_meet_are_an_error() -> None:
+    with pytest.raises(KernelError, match="several iterations of i write the same element of out"):
+        rows_that_share_their_first_places(np.ones((4, 5)), np.ones(4, np.int32))

@@ -57,16 +57,22 @@ def _twice(names: Iterable[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def unseen_counters(t: Scope, s: ast.For) -> frozenset[str]:
-    """Counters of loops inside a loop whose bounds are elements of arrays."""
+def unseen_counters(t: Scope, s: ast.For) -> dict[str, bool]:
+    """Counters of loops inside a loop whose bounds are elements of arrays, and whether that holds
+    for the first bound."""
     arrays = {n for n, v in t.env.items() if isinstance(v.value, LoopTensor) and v.value.shape}
     data: set[str] = set()
     for n in ast.walk(s):  # outer statements first: assigned names are known when used
         if isinstance(n, ast.Assign) and _is_data(n.value, arrays, data):
             data |= {*assigned([n])}
-    return frozenset(n.target.id for n in ast.walk(s) if isinstance(n, ast.For) and isinstance(
-        n.target, ast.Name) and isinstance(n.iter, ast.Call) and any(
-            _is_data(x, arrays, data) for x in n.iter.args))
+    bounds: dict[str, list[list[bool]]] = {}
+    for n in ast.walk(s):
+        if isinstance(n, ast.For) and isinstance(n.iter, ast.Call) and n is not s:
+            ends = [_is_data(x, arrays, data) for x in n.iter.args]
+            for name in assigned([n.target]):
+                bounds.setdefault(name, []).append(ends)
+    return {name: all(len(ends) > 1 and ends[0] for ends in loops)
+            for name, loops in bounds.items() if all(map(any, loops))}
 
 
 def _is_data(node: ast.expr, arrays: set[str], data: set[str]) -> bool:

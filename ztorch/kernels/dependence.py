@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ztorch.kernels.control_flow import END_FLAG
@@ -66,9 +66,16 @@ class Counters:
     known: Mapping[str, Affine | int]  # values of its counters and of names that are set before it
     ordered: bool  # whether iterations have an order, so that the last of several writes counts
     ragged: bool = False  # whether the number of iterations depends on other loops
-    # Counters of inner loops whose bounds are data. Their writes are unknown while compiling: the
-    # iterations of a loop without order are assumed to write different elements.
-    unseen: frozenset[str] = frozenset()
+    # Counters of inner loops whose bounds are data, and whether the first one is. Their writes are
+    # unknown while compiling: the iterations of a loop without order are assumed to write different
+    # elements.
+    unseen: Mapping[str, bool] = field(default_factory=dict)
+
+    def may_differ(self, place: Sequence[ast.expr], targets: set[str]) -> bool:
+        """Whether iterations are assumed to reach different places, which depend on data."""
+        names = names_in(ast.Tuple([*place]))
+        return any(n in names and (first_is_data or targets <= names)
+                   for n, first_is_data in self.unseen.items())
 
 
 def conflict(loop: ast.For, outside: set[str], counters: Counters) -> Conflict | None:
@@ -102,7 +109,7 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
     read_places = [parts(r.slice, replaced) if isinstance(r, ast.Subscript) else [] for r in reads]
     reductions = {reduction for _, reduction in writes}
     used = [*places, *read_places]
-    if all(any(names_in(part) & counters.unseen for part in p) for p in used):
+    if all(counters.may_differ(p, targets) for p in used):
         return None
     for target in sorted(targets):
         if _has_own_parts(used, target, loop, counters):
@@ -115,7 +122,7 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
             continue
         depends = all(any(target in names_in(part) for part in p) for p in places)
         if not (counters.ordered and depends and len(writes) == 1 and _in_one_pass(
-                loop, writes[0][0], places[0], outside, counters)):
+                loop, writes[0][0], outside, counters)):
             is_data = any(isinstance(n, ast.Subscript) for p in places for part in p
                           for n in ast.walk(part))
             return Conflict(writes[0][0], f"several iterations of {target} {'may ' * is_data}write "
@@ -123,21 +130,15 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
     return None
 
 
-def _in_one_pass(loop: ast.For, write: ast.Subscript, place: list[ast.expr], outside: set[str],
-                 counters: Counters) -> bool:
+def _in_one_pass(loop: ast.For, write: ast.Subscript, outside: set[str], counters: Counters
+                 ) -> bool:
     """Whether a write of all iterations is one operation, in which the last iteration counts. A
     loop around it that runs in order would write once in each of its own iterations."""
     before = {*outside, *assigned(loop.body)}
-    for inner in ast.walk(loop):
-        if not isinstance(inner, (ast.For, ast.While)) or inner is loop or (
-                write not in ast.walk(inner)):
-            continue
-        names = names_in(inner.target) if isinstance(inner, ast.For) else set[str]()
-        after = any(slope(part, name, counters.known) for name in names for part in place)
-        if not after and (isinstance(inner, ast.While) or hasattr(inner, END_FLAG) or conflict(
-                inner, before, replace(counters, values={}, ordered=True))):
-            return False
-    return True
+    around = [n for n in ast.walk(loop) if isinstance(n, (ast.For, ast.While)) and n is not loop
+              and write in ast.walk(n)]
+    return not any(isinstance(n, ast.While) or hasattr(n, END_FLAG) or conflict(
+        n, before, replace(counters, values={}, ordered=True)) for n in around)
 
 
 def _updated_reads(statements: Sequence[ast.stmt]) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,22 +77,24 @@ class ExpressionRules(ConditionRules):
             return variable.value
         if node.id == "<range>":
             return range
+        if node.id in self.local_names:
+            raise self.source.error(
+                node, f"{node.id} has no value here: it is set only inside a loop or a branch",
+                "set it before")
         try:
             return known_object(self.source.lookup(node.id))
         except KeyError:
-            if node.id in self.local_names:
-                raise self.source.error(
-                    node, f"{node.id} has no value here: it is set only inside a loop or a branch",
-                    "set it before") from None
             raise self.source.error(
                 node, f"{node.id} is not defined" + (nearest(node.id, self.env) or
                 f"; {INSTEAD_OF_NAMES.get(node.id, _UNDEFINED)}")) from None
 
-    @property
+    @functools.cached_property
     def local_names(self) -> set[str]:
-        """The names that the function sets somewhere."""
+        """The names that the function sets somewhere, and not only in a comprehension."""
+        inner = {id(n) for c in ast.walk(self.source.tree) if isinstance(c, ast.comprehension)
+                 for n in ast.walk(c.target)}
         return {n.id for n in ast.walk(self.source.tree) if isinstance(n, ast.Name)
-                and isinstance(n.ctx, ast.Store)}
+                and isinstance(n.ctx, ast.Store) and id(n) not in inner}
 
     def _tuple(self, node: ast.Tuple | ast.List) -> Any:
         return tuple(x for n in node.elts for x in self.spread(n))

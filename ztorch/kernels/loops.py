@@ -136,9 +136,10 @@ class LoopRules(AssignmentRules):
                       f"up to {count} iterations in order: it may end early")
             run_in_order(self, s, name, first, step, count, last)
 
-    def _counters(self, s: ast.For, values: dict[str, Affine], ordered: bool, ragged: bool = False,
-                  unseen: frozenset[str] = frozenset()) -> Counters:
+    def _counters(self, s: ast.For, values: dict[str, Affine], ordered: bool, ragged: bool = False
+                  ) -> Counters:
         known = {**known_numbers(self, s), **inner_counters(self, s), **values}
+        unseen = {} if ordered else unseen_counters(self, s)
         return Counters(values, known, ordered, ragged, unseen)
 
     def _run_grid(self, s: ast.For, extents: list[Any]) -> None:
@@ -163,8 +164,7 @@ class LoopRules(AssignmentRules):
                                     strict=True)]
         counters = [Affine({v: 1}) for v in loops]
         problem = conflict(s, {*self.env}, self._counters(
-            s, {} if together else dict(zip(names, counters, strict=True)), ordered=False,
-            unseen=unseen_counters(self, s)))
+            s, {} if together else dict(zip(names, counters, strict=True)), ordered=False))
         if problem is not None:
             raise self.source.error(problem.node, f"the iterations of zt.grid have no order, but "
                                     f"{problem.reason}", problem.fix)

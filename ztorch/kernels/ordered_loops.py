@@ -25,7 +25,7 @@ from ztorch.kernels.control_flow import END_FLAG
 from ztorch.kernels.counters import known_numbers
 from ztorch.kernels.dependence import written
 from ztorch.kernels.expressions import ExpressionRules
-from ztorch.kernels.overlap import slope
+from ztorch.kernels.overlap import overlaps, slope
 from ztorch.kernels.reading import ElementIndex
 from ztorch.kernels.scope import Loop, Variable, replace_variable
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
@@ -69,7 +69,16 @@ class LoopBuilder:
     def defer_write(self, name: str, index: ElementIndex, new: LoopTensor, condition: Any,
                     inner: Axes, reduction: str | None) -> None:
         """Records that elements of an array are written after the loop."""
+        if any(w.name == name and (reduction is None or w.reduction != reduction)
+               and not self._apart(index, w.index) for w in self.writes):
+            self.states.add(name)  # an iteration may write where a later one wrote before
         self.writes.append(DeferredWrite(name, index, new, condition, inner, reduction))
+
+    def _apart(self, a: ElementIndex, b: ElementIndex) -> bool:
+        """Whether two writes of different iterations never meet."""
+        return any(isinstance(p, Affine) and isinstance(q, Affine) and p == q
+                   and self.var in p.terms and not overlaps(p)
+                   for p, q in zip(a.places, b.places, strict=True))
 
 
 def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step: int, count: int,
@@ -99,6 +108,10 @@ def run_in_order(t: ExpressionRules, s: ast.For, name: str, first: Affine, step:
             n: LoopTensor(carries[n], state[n].axes, state[n].weak) for n in names})
         if steps.states:
             deferred -= steps.states
+            continue
+        if unknown := [n for n in names if n not in after]:  # counters of loops that may be empty
+            changed = [n for n in changed if n not in unknown]
+            t.env = {n: v for n, v in t.env.items() if n not in unknown}
             continue
         grown = {n: _widen(t, s, n, state[n], after[n]) for n in names}
         if all(_same_type(grown[n], state[n]) for n in names):
@@ -145,7 +158,7 @@ def _translate_body(t: ExpressionRules, s: ast.For, steps: LoopBuilder, name: st
     t.block(body)
     t.assigned.pop()
     t.loops.pop()
-    after = {n: _state(t, s, n, t.env[n].value) for n in carries}
+    after = {n: _state(t, s, n, t.env[n].value) for n in carries if n in t.env}
     t.env = before
     return after
 

@@ -148,7 +148,7 @@ def _rows(t: ExpressionRules, s: ast.For) -> Rows | None:
         values = {n: Affine({LoopVar(n, extent): step}, first) for n, first, step, extent in zip(
             names, firsts, steps, extents, strict=True)}
         counters = Counters(values, {**known_numbers(t, s), **values}, ordered, False,
-                            frozenset() if ordered else unseen_counters(t, s))
+                            {} if ordered else unseen_counters(t, s))
     return Rows(firsts, steps, extents, counters)
 
 

@@ -98,8 +98,9 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
                                for axes in (new.axes, conditions, index.vars))])
     array = LoopTensor(full(array, own), own)
     missing = tuple(v for v in inner if v not in index.vars and v.extent > 1)
+    shared = {*own} & {*index.vars}  # each iteration writes to its own array, at a place of its own
     if any(isinstance(p, LoopTensor) for p in index.places) or not _injective(index) or (
-            missing and reduction is None):
+            missing and reduction is None) or shared:
         return _scattered(arithmetic, array, index, new, condition, inner, reduction)
     _check_bounds(index, array.shape, condition)
     if reduction is not None:
