@@ -18,8 +18,8 @@ class PlaneWriter(Writer):
         r = self.random
         self.line(0, "def kernel(x, y, p):")
         self.line(1, "n, m = x.shape")
-        self.line(1, "line, plane = np.full(28, 0.5), np.ones((12, 14))")
-        self.line(1, "marks = np.zeros((12, 14), np.int32)")
+        self.line(1, "line, plane = np.full(28, 0.5), np.ones((13, 14))")
+        self.line(1, "marks = np.zeros((13, 14), np.int32)")
         for _ in range(r.randint(1, 3)):
             self.line(1, "for i in " + r.choice(["range(n)", "range(n)", "range(n - 1, -1, -1)", "range(1, n, 2)",
                                                  "range(5)"]) + ":")
