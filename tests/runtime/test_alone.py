@@ -102,7 +102,7 @@ PREDICTS = {
     "ztorch.tabular", "ztorch.tabular.record", "ztorch.feed.sequences", "ztorch.feed.grids",
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
     "ztorch.program.stateful", "ztorch.program.verbs", "ztorch.program.running_optimizer",
-    "ztorch.names.keras_calls", "ztorch.flags", "ztorch.feed.parts", "ztorch.names.own_functions",
+    "ztorch.names.keras_calls", "ztorch.flags", "ztorch.feed.parts", "ztorch.names.own_functions", "ztorch.names.class_names",
     "ztorch.runtime.worker_trials", "ztorch.program.weight_access", "ztorch.program.native_calls",
 }
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
