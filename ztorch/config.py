@@ -17,7 +17,7 @@ from ztorch import dispatch
 from ztorch.errors import ConfigError, unknown
 from ztorch.flags import flag as flag
 from ztorch.flags import with_flags_checked
-from ztorch.names.class_names import register
+from ztorch.names.class_names import OWN_CLASS, register
 from ztorch.names.own_functions import in_memory, registered_name
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Named:
         if name.lower() in folded:
             return folded[name.lower()]
         shown = {member.names[0] if member.names else known
-                 for known, member in cls.known.items()}
+                 for known, member in cls.known.items() if not known.startswith(OWN_CLASS)}
         raise unknown(cls.family, name, shown, cls.known)
 
     @classmethod

@@ -28,7 +28,7 @@ def products_first(graph: Graph) -> Graph:
         new[v] = rebuilt(v, tuple(new[a] for a in v.args))
         if v.op.kind == "loop" and computed_ahead(v.attrs["body"]):
             with layer_scope(v.layer):
-                results[v] = _results(new[v])
+                results[v] = with_products_first(new[v])
     return graph.with_roots(new[r] for r in graph.roots) if results else graph
 
 
@@ -47,7 +47,7 @@ def computed_ahead(body: Body) -> list[Value]:
         *ends, *(r for r in body.roots if r in heavy)]))
 
 
-def _results(loop: Value) -> list[Value]:
+def with_products_first(loop: Value) -> list[Value]:
     """The results of a loop with products before it. An iteration reads its part of them."""
     body: Body = loop.attrs["body"]
     inits, sequences, shared = arguments(body, loop.args)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+OWN_CLASS = "Custom>"  # before the name of a user's class, if the package has one of that name
+
 
 def is_ours(kind: Any) -> bool:
     """Whether a class or function belongs to the package.
@@ -26,5 +28,5 @@ def register(kind: Any) -> None:
         known[name] = kind
         return
     own, ours = (kind, before) if is_ours(before) else (before, kind)
-    own.config_name = f"Custom>{name}"
+    own.config_name = OWN_CLASS + name
     known |= {name: ours, own.config_name: own}

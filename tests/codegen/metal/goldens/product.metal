@@ -9,13 +9,13 @@ kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[
   threadgroup float m5[64];
   float x8;
   int v0 = (int)group.x;
-  int v267 = (int)((uint)v0 * (uint)13);
-  int v4 = (int)(v267 >> 6);
+  int v266 = (int)((uint)v0 * (uint)13);
+  int v4 = (int)(v266 >> 6);
   int v5 = (int)((uint)v4 * (uint)8);
-  int v269 = (int)((uint)v0 * (uint)13);
-  int v270 = (int)(v269 >> 6);
-  int v271 = (int)((uint)v270 * (uint)5);
-  int v6 = (int)((uint)v0 - (uint)v271);
+  int v268 = (int)((uint)v0 * (uint)13);
+  int v269 = (int)(v268 >> 6);
+  int v270 = (int)((uint)v269 * (uint)5);
+  int v6 = (int)((uint)v0 - (uint)v270);
   int v7 = (int)((uint)v6 * (uint)8);
   int v1 = (int)thread_.x;
   x8 = (0.00000000e+00f);
@@ -247,26 +247,25 @@ kernel void k0_matmul_where_f32_8x8_0_ba030fe655cab4ee(device const float *m0 [[
   int v237 = (int)((uint)v236 * (uint)8);
   int v238 = (int)((uint)v237 + (uint)v232);
   float4 v239 = float4(*(threadgroup const packed_float4 *)&m5[v238]);
-  float v254 = v239[0];
-  float v255 = v239[1];
-  float v256 = v239[2];
-  float v257 = v239[3];
+  float v253 = v239[0];
+  float v254 = v239[1];
+  float v255 = v239[2];
+  float v256 = v239[3];
   int v240 = (int)((uint)v5 + (uint)v236);
-  int v241 = (int)((uint)v240 + (uint)0);
-  bool v242 = v241 < 33;
-  if (v242) {
+  bool v241 = v240 < 33;
+  if (v241) {
+  bool v257 = v253 <= (0.00000000e+00f);
   bool v258 = v254 <= (0.00000000e+00f);
   bool v259 = v255 <= (0.00000000e+00f);
   bool v260 = v256 <= (0.00000000e+00f);
-  bool v261 = v257 <= (0.00000000e+00f);
+  float v261 = v257 ? (0.00000000e+00f) : v253;
   float v262 = v258 ? (0.00000000e+00f) : v254;
   float v263 = v259 ? (0.00000000e+00f) : v255;
   float v264 = v260 ? (0.00000000e+00f) : v256;
-  float v265 = v261 ? (0.00000000e+00f) : v257;
-  int v246 = (int)((uint)v240 * (uint)40);
-  int v247 = (int)((uint)v246 + (uint)v234);
-  float4 v266 = float4(v262, v263, v264, v265);
-  *(device packed_float4 *)&m2[v247] = v266;
+  int v245 = (int)((uint)v240 * (uint)40);
+  int v246 = (int)((uint)v245 + (uint)v234);
+  float4 v265 = float4(v261, v262, v263, v264);
+  *(device packed_float4 *)&m2[v246] = v265;
   }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);

@@ -8,6 +8,7 @@ import numpy as np
 
 from ztorch.dtypes import f32
 from ztorch.graph.body import Body, arguments
+from ztorch.graph.hoisting import computed_ahead, with_products_first
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.protobuf import Port, Subgraph
 from ztorch.interchange.onnx.selection import WriteSelector, primitive
@@ -20,6 +21,11 @@ from ztorch.layers.context import Context
 def _loop(w: Writer, v: Value) -> None:
     """A loop that may end early runs all its iterations: those after its end change nothing."""
     body: Body = v.attrs["body"]
+    if computed_ahead(body):
+        results = with_products_first(v)
+        write_values(w, WriteSelector(Context(), {}, Counter()), results)
+        w.loops[v] = [*map(w.name, results)]
+        return
     inits, sequences, shared = arguments(body, v.args)
     inner = w.inside()
     around = {leaf: w.name(x) for leaf, x in zip(body.shared, shared, strict=True)}
@@ -36,17 +42,17 @@ def _loop(w: Writer, v: Value) -> None:
         names.append(w.array(np.zeros(body.trip_count, np.float32)))
         ports.append(Port(inner.unique("iteration"), (), f32))
     write_values(inner, WriteSelector(Context(), {}, Counter()), list(body.roots))
-    results = []
+    ends = []
     for root in (*body.news, *outer_states, *body.outs):  # each with a name of its own
         result = _port(inner, root, "after")
         inner.nodes.append(("Identity", result.name, [inner.name(root)], [result.name], {}))
-        results.append(result)
+        ends.append(result)
     reads, keeps = max(len(sequences), 1), len(body.outs)
     order = int(body.reverse)
     outputs = w.outputs(
-        "Scan", names, len(results), num_scan_inputs=reads,
+        "Scan", names, len(ends), num_scan_inputs=reads,
         scan_input_directions=[order] * reads, scan_output_directions=[order] * keeps or None,
-        body=Subgraph(w.unique("body"), ports, results, inner.nodes))
+        body=Subgraph(w.unique("body"), ports, ends, inner.nodes))
     states = len(body.news)
     w.loops[v] = outputs[:states] + outputs[states + len(outer_states):]
 
