@@ -123,8 +123,9 @@ def _array_conflict(loop: ast.For, name: str, writes: list[tuple[ast.Subscript, 
         depends = all(any(target in names_in(part) for part in p) for p in places)
         if not (counters.ordered and depends and len(writes) == 1 and _in_one_pass(
                 loop, writes[0][0], outside, counters)):
-            is_data = any(isinstance(n, ast.Subscript) for p in places for part in p
-                          for n in ast.walk(part))
+            is_data = any(isinstance(n, ast.Subscript) or (
+                isinstance(n, ast.Name) and n.id in outside and n.id not in counters.known)
+                for p in places for part in p for n in ast.walk(part))
             return Conflict(writes[0][0], f"several iterations of {target} {'may ' * is_data}write "
                             f"the same element of {name}{': its place is data' * is_data}")
     return None
