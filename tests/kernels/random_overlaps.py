@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.kernels.random_sources import Writer
 
-SIZE = 28  # elements of the shared array
+SIZE = 32  # elements of the shared array
 
 
 class OverlapWriter(Writer):
@@ -20,7 +20,7 @@ class OverlapWriter(Writer):
         text = super().text()
         body, self.lines = text.removesuffix("    return out, sums, total\n"), []
         self.line(1, self.random.choice([f"line = np.zeros({SIZE})", f"line = np.full({SIZE}, 0.5)",
-                                         "line = np.concatenate((y, x[0], x[1], x[2], x[3], y[0:3]))"]))
+                                         "line = np.concatenate((y, x[0], x[1], x[2], x[3], y, y[0:2]))"]))
         self.line(1, f"marks = np.zeros({SIZE}, np.int32)")
         for _ in range(self.random.randint(1, 3)):
             self.overlapping()
@@ -54,7 +54,7 @@ class OverlapWriter(Writer):
             self.line(depth + 1, f"level = level * 0.5 + {self.value(['i', 'k'], [], 1)}")
         place = r.choice([f"{first} + k", f"{first} + k", f"k + {first}", f"{first} - k + 4", "p[i] + k", "p[i] * 2 + k",
                           "i + k", "k", "(3 * i + k) % 7", "2 * i + 2 * k", "3 * k + i", "3 * k + 2 * i", "i * k",
-                          f"min({first} + k, {SIZE // 2})", "24 - i - k", "i * 4 + k // 2"])
+                          f"min({first} + k, {SIZE // 2})", "23 - i - k", "i * 4 + k // 2"])
         counters = ["i", "k"]
         if r.random() < 0.25:
             self.line(depth + 1, f"for q in range({r.choice(['2', '3', 'k + 1'])}):")
