@@ -19,6 +19,7 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.overlap import overlaps
 from ztorch.kernels.placing import (
     Runs,
     arrange,
@@ -174,14 +175,9 @@ def _injective(index: ElementIndex) -> bool:
     seen: set[LoopVar] = set()
     for place in index.places:
         assert isinstance(place, Affine)
-        if seen & {*place.terms}:
+        if seen & {*place.terms} or overlaps(place):
             return False
         seen |= {*place.terms}
-        reach = 0
-        for v, c in sorted(place.terms.items(), key=lambda item: abs(item[1])):
-            if v.extent > 1 and abs(c) <= reach:
-                return False
-            reach += abs(c) * (v.extent - 1)
     return True
 
 

@@ -40,8 +40,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
     def preparing(self) -> OwnLock:
         """The lock under which the network finds or compiles the program for a call, so that
         threads may call it at once."""
-        lock: OwnLock = vars(self).setdefault("_preparing", OwnLock())  # in one step for threads
-        return lock
+        mine = vars(self)  # setdefault is one step for threads
+        return mine.get("_preparing") or mine.setdefault("_preparing", OwnLock())
 
     @abstractmethod
     def compile_now(self, *, device: str, threads: int | None, matmul_precision: str,
