@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,9 @@ from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.tuning import REGION_MEMBERS_MAX, VIEWS_MAX
 
 
-def planned(graph: Graph) -> Plan:
-    """The plan of a graph for a processor without vectors."""
-    watch, target = Watch(), TARGETS["scalar"]
+def planned(graph: Graph, level: str = "scalar") -> Plan:
+    """The plan of a graph for a level of processors."""
+    watch, target = Watch(), TARGETS[level]
     graphs = simplify({"f": graph}, ("fold", "movement", "cse", "prune"), watch)
     return plan_functions(graphs, target, declare_states(graphs, target), watch)["f"]
 
@@ -102,6 +103,30 @@ def test_a_reduction_over_a_chain_of_diamonds_is_planned_fast() -> None:
     for _ in range(REGION_MEMBERS_MAX // 4):  # 2**25 paths
         y = OPS.mul(OPS.sin(y), OPS.cos(y))
     assert planned(Graph({"y": OPS.sum(y, 1), "z": OPS.mul(y, OPS.softmax(y))})).steps
+
+
+def replaced(ops: Any, x: Any, odd: Any, count: int) -> Any:
+    """Each element of 32 in turn is replaced by the first of x, and then the odd ones grow by 1."""
+    y = x
+    for k in range(1, count + 1):
+        cuts = [(y, 0, k), (x, 0, 1), (y, k + 1, 31 - k)]
+        joined = ops.concat(*(ops.slice(v, (a,), (1,), (n,)) for v, a, n in cuts), axis=0)
+        y = ops.where(odd, ops.add(joined, 1), joined)
+    return y
+
+
+def test_parts_replaced_again_and_again_are_computed_once() -> None:
+    count = 12  # each update reads the array before it in two parts, so there are 2**12 paths
+    x, odd = leaf("input", "x", (32,), "float32"), leaf("input", "odd", (32,), "bool")
+    [step] = planned(Graph({"y": replaced(OPS, x, odd, count)}), "avx512").steps
+    assert len(step.kernel.body) <= 20 * count
+    data, bits = np.linspace(0.1, 1, 32, dtype=np.float32), np.arange(32) % 2 == 1
+    y = data.astype(np.float64)
+    for k in range(1, count + 1):
+        y[k] = data[0]
+        y[1::2] += 1
+    result = zt.compiled(lambda *a: replaced(zt.ops, *a, count))(zt.tensor(data), zt.tensor(bits))
+    np.testing.assert_allclose(result.numpy(), y, rtol=1e-5)
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [3, 64, 1000]])

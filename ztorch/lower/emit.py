@@ -61,6 +61,8 @@ class Emitter:
         """v at an index. Lanes outside `where` are unspecified, but never read memory."""
         if v in self.here:
             return self.here[v]
+        if v in self.members and (where is None or not where.is_const):
+            where = None  # readers share it, whatever their conditions
         index = proper(index, v.shape)
         flat = flatten(index, v.shape)
         number = self._known(v, flat, where)
