@@ -73,6 +73,21 @@ def test_gradients(name: str) -> None:
     agree(one, interpreted(one, HOPPER, schedules=schedules_of(one)))
 
 
+def test_scores_far_below_zero() -> None:
+    """Lines outside of the matrix have scores of zero, whose exponentials are infinite beside such numbers."""
+    one = trained("two blocks and a rest, two panels")
+    for v, x in one.feeds.items():
+        if v.attrs["name"] in "qk":
+            one.feeds[v] = ((np.abs(x) + 4) * (1 if v.attrs["name"] == "q" else -1)).astype(np.float16)
+    assert _scores(one).max() < -88.8  # exp(88.8) is infinite in float32
+    agree(one, interpreted(one, HOPPER, schedules=schedules_of(one)))
+
+
+def _scores(one: Job) -> np.ndarray:
+    q, k = (next(x for v, x in one.feeds.items() if v.attrs["name"] == n).astype(np.float32) for n in "qk")
+    return np.asarray(q @ k.swapaxes(-1, -2) * q.shape[-1]**-0.5)
+
+
 def play_ptx(monkeypatch: pytest.MonkeyPatch, pattern: str = "", replacement: str = "") -> None:
     """Kernels run as PTX, those of gradients with a change in the text."""
     def play(kernel: Kernel, buffers: dict, *_: int, **__: int) -> None:

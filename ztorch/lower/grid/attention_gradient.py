@@ -157,9 +157,10 @@ class _Gradients(TeamRows):
                           self.slopes)
         b.mma_wait(1)
         places = [(j, k) for j in range(len(self.products)) for k in range(self.elements)]
-        scopes = {p: self._scope(start, *p) for p in places}
+        at = {p: self._at_line(start, *p) for p in places}
+        scopes = {p: e for p, (e, _) in at.items()}
         held = [b.get(v) for v in self.products]
-        weights = {(j, k): self._weight(scopes[j, k], b.extract(held[j], k), tested)
+        weights = {(j, k): self._weight(*at[j, k], b.extract(held[j], k), tested)
                    for j, k in places}
         if self.by_keys:
             lefts = self._operands({p: self.used(scopes[p], x) for p, x in weights.items()})
@@ -186,26 +187,31 @@ class _Gradients(TeamRows):
         return [self.b.mma_join(self.a, *(x[p] for p in places))
                 for places in self.as_lefts(len(self.products))]
 
-    def _scope(self, start: Operand, j: int, k: int) -> Emitter:
-        """The position of a thread's element, or the last one of the matrix."""
-        b, own, other = self.b, self.own, self.other
+    def _at_line(self, start: Operand, j: int, k: int) -> tuple[Emitter, Operand | None]:
+        """The position of a thread's element, or the last one of the matrix; and whether its line
+        of the stage is inside of the matrix, None if it is."""
+        b, own, other, inside = self.b, self.own, self.other, None
         line = self.row_at((0, self.row_of[k]))
         ahead = b.add(b.add(start, self.along), j * self.shape.n + self.column_of[k])
         if own.extent % self.rows:
             line = b.min(line, own.extent - 1)
         if other.extent % self.block:
+            inside = b.lt(ahead, other.extent)
             ahead = b.min(ahead, other.extent - 1)
-        return self.e.within(bound={**self.e.bound, own: line, other: ahead})
+        return self.e.within(bound={**self.e.bound, own: line, other: ahead}), inside
 
     def _of_row(self, e: Emitter, v: Value) -> Operand:
         return e.element(v, (*self.index(self.row), Index()))
 
-    def _weight(self, e: Emitter, product: Operand, tested: bool) -> Operand:
-        """The weight of a score."""
+    def _weight(self, e: Emitter, inside: Operand | None, product: Operand,
+                tested: bool) -> Operand:
+        """The weight of a score. Lines outside of the matrix are zeros, and so is their score: it
+        may be far above all scores of a row, and its exponential infinite."""
         b = self.b
         e = e.within()
         e.here[self.attention.scores] = product
         score = e.element(self.scores.bare if tested else self.scores.unmasked,
                           self.index(self.row, self.column))
         factor = b.const(LOG2_E * self.scores.factor, f32)
-        return b.raw_exp2(multiply_add(b, self.limits, score, factor, self._of_row(e, self.level)))
+        x = b.raw_exp2(multiply_add(b, self.limits, score, factor, self._of_row(e, self.level)))
+        return x if inside is None else b.select(inside, x, 0.0)
