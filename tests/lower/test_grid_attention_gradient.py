@@ -83,6 +83,19 @@ def test_scores_far_below_zero() -> None:
     agree(one, interpreted(one, HOPPER, schedules=schedules_of(one)))
 
 
+def test_rows_that_see_nothing_and_have_no_rule() -> None:
+    """NaN in the gradients of all values and in no others, as written: these kernels would store it elsewhere."""
+    q, k, v = (leaf("input", n, (1, 1, 40, 16), f16) for n in "qkv")
+    mask = leaf("input", "mask", (1, 1, 40, 40), "bool")
+    scores = ops.where(mask, ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))), -np.inf)
+    e = ops.exp(scores - ops.stop_gradient(ops.max(scores, -1, True)))
+    y = ops.matmul(e * (1.0 / ops.sum(e, -1, True)), v)
+    graph = passes.run(Graph(dict(zip(("y", "dq", "dk", "dv"), [y, *gradients(ops.sum(y), [q, k, v])], strict=True))))
+    one = Job(graph, fed(graph))
+    one.feeds[next(v for v in one.feeds if v.attrs["name"] == "mask")][..., 7, :] = False
+    assert [np.isnan(x).sum() for x in interpreted(one, HOPPER)] == [16, 0, 0, 640]
+
+
 def _scores(one: Job) -> np.ndarray:
     q, k = (next(x for v, x in one.feeds.items() if v.attrs["name"] == n).astype(np.float32) for n in "qk")
     return np.asarray(q @ k.swapaxes(-1, -2) * q.shape[-1]**-0.5)

@@ -17,6 +17,7 @@ from ztorch.compile.pipeline import plan_functions
 from ztorch.compile.watch import Watch
 from ztorch.dtypes import f64
 from ztorch.graph import passes
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph, Value
@@ -57,6 +58,24 @@ def test_attention_and_its_gradients(mask: tuple[int, ...], causal: bool) -> Non
         changed = blocked(graph, shape, rows)
         assert is_blocked(changed, shape) and not is_blocked(graph, shape)
         for a, b in zip(evaluate(changed.roots, feeds), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("shown", ["before", "long before", "data"])
+def test_rows_that_see_nothing(shown: str) -> None:
+    """Without a rule for them their weights are NaN, and reach the gradients of all values, also of masked columns."""
+    q, k, v = _floats((13, 2), (13, 2), (13, 3))
+    ahead = ops.iota((13, 13), 1) - ops.iota((13, 13), 0)
+    mask = {"before": ops.less(ahead, 0), "long before": constant(np.tri(13, 13, -3, dtype=bool)),
+            "data": ops.bitwise_and(ops.less_equal(ahead, 0), leaf("input", "mask", (13, 13), "bool"))}[shown]
+    y = ops.matmul(ops.softmax(ops.where(mask, ops.matmul(q, ops.transpose(k)), -math.inf)), v)
+    slopes = gradients(ops.sum(y), [q, k, v])
+    graph = passes.run(Graph({"y": y} | dict(zip(("dq", "dk", "dv"), slopes, strict=True))))
+    feeds = {v: x & (np.arange(13) != 5)[:, None] if v.dtype.name == "bool" else x for v, x in fed(graph).items()}
+    want = evaluate(graph.roots, feeds)
+    assert np.isnan(want[3]).all() and np.isfinite(want[2]).all()
+    for rows in (1, 4, 13):
+        for a, b in zip(evaluate(blocked(graph, LargeShape((), 13, 13), rows).roots, feeds), want, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
 
 

@@ -88,7 +88,7 @@ class AttentionRows:
     def shift(self, e: Emitter, largest: Operand) -> Operand:
         """The number subtracted from the scores of a row; finite even if all were masked so far."""
         a, b, e = self.attention, self.b, e.within()
-        if not any(v.op.opcode == "select" for v in topological([a.shift])):
+        if not a.has_empty_rows:
             largest = b.select(b.gt(largest, -math.inf), largest, 0.0)
         e.here[a.largest] = largest
         return self.number(e, a.shift)

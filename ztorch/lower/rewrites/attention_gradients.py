@@ -180,6 +180,8 @@ def _trained(y: Value, products: list[Value], grid: GridLimits) -> _Trained | No
         return None
     attention, (q, k, v, *reads) = parts
     bare = bare_scores(attention)
+    if bare.bare is not bare.unmasked and not attention.has_empty_rows:
+        return None  # a row that sees nothing has NaN in its gradients, in others than theirs
     exponentials = [x for kind, x in weights if kind == "value" and x.op.opcode == "exp"]
     inverses = [x for kind, x in weights if kind == "value" and is_row(x)]
     kinds = Counter(kind for kind, _ in weights.elements())

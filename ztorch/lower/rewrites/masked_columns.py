@@ -3,7 +3,8 @@
 Constants are propagated through a block of the matrix: a comparison of positions that is false in
 the whole block, the infinity it selects, the zero of its exponential. A column need not be computed
 if every reduction gets its neutral element there and every product gets zero. Unknown values are
-assumed to be finite.
+assumed to be finite, except the largest score of a row: if all columns of a row are masked, by
+positions or by data, it is infinite, and its weights are NaN.
 """
 
 from __future__ import annotations
@@ -75,6 +76,34 @@ class _Known:
     columns: Part
     spans: dict[Value, Span | None] = field(default_factory=dict)
 
+    def is_finite(self, v: Value) -> bool:
+        """Whether an unknown number is finite. The largest of a row is if the row has a column that
+        no mask hides."""
+        while v in self.group.inner and (v.op.movement or v.op.alias):
+            v = v.args[0]
+        if v not in self.group.inner or v.op.opcode not in ("max", "min"):
+            return True
+        return v.op.kind != "reduce" or self._is_seen(v.args[0], *self.rows)
+
+    def _is_seen(self, v: Value, start: int, end: int) -> bool:
+        """Whether each of some rows has a column in which v is a number."""
+        rows, columns = self.group.shape.rows, self.group.shape.columns
+        diagonals = start, start + columns - rows
+        for k in {min(max(k, 0), columns - 1) for k in (0, columns - 1, *diagonals)}:
+            if _Known(self.group, (start, end), (k, k + 1))._is_number(v):
+                return True
+        middle = (start + end) // 2
+        return middle > start and self._is_seen(v, start, middle) and self._is_seen(v, middle, end)
+
+    def _is_number(self, v: Value) -> bool:
+        """Whether no mask makes v infinite in this part."""
+        span = self.span(v)
+        if span is not None or v not in self.group.inner or v.op.kind != "map":
+            return span is None or all(map(math.isfinite, span))
+        if v.op.opcode == "select" and (mask := self.span(v.args[0])) in ((0, 0), (1, 1)):
+            return self._is_number(v.args[1 if mask == (1, 1) else 2])
+        return all(self._is_number(a) for a in v.args)
+
     def span(self, v: Value) -> Span | None:
         """The range of a value in this part; None if unknown."""
         if v.attrs.get("role") == "constant":
@@ -98,6 +127,9 @@ class _Known:
             answer = _COMPARISONS[v.op.opcode](a, b) if a and b else None
             return None if answer is None else (answer, answer)
         numbers = [s[0] if s and s[0] == s[1] else None for s in spans]
+        if v.op.opcode in _INTERVAL_SUMS and not all(
+                self.is_finite(a) for a, n in zip(v.args, numbers, strict=True) if n is None):
+            return None
         return _computed(v, spans, numbers)
 
     def _of_constant(self, v: Value) -> Span | None:

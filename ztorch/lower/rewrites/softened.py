@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ztorch.dtypes import DType, f32
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.text import text_of
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph, Value, topological
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,11 @@ class Softened:
     def roots(self) -> tuple[Value, ...]:
         """All that is computed."""
         return self.score, self.shift, *self.factors, *([] if self.kept is None else [self.kept])
+
+    @property
+    def has_empty_rows(self) -> bool:
+        """Whether rows that see nothing have a result, since their shift is chosen; else NaN."""
+        return any(v.op.opcode == "select" for v in topological([self.shift]))
 
     def opened(self, args: Sequence[Value]) -> Softened:
         """The same with the kernel's operands in place of `reads`."""
