@@ -125,7 +125,8 @@ def test_parts_replaced_again_and_again_are_computed_once() -> None:
     for k in range(1, count + 1):
         y[k] = data[0]
         y[1::2] += 1
-    result = zt.compiled(lambda *a: replaced(zt.ops, *a, count))(zt.tensor(data), zt.tensor(bits))
+    update = zt.compiled(lambda x, odd: replaced(zt.ops, x, odd, count))
+    result = update(zt.tensor(data), zt.tensor(bits))
     np.testing.assert_allclose(result.numpy(), y, rtol=1e-5)
 
 
