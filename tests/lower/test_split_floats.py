@@ -53,6 +53,20 @@ def test_parts_are_those_of_the_operands(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(got, want, rtol=0, atol=9 * 2.0**-21 * np.abs(want).max())
 
 
+def test_infinities_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times numbers with and without a rest, of both signs, and zero."""
+    monkeypatch.setattr(split_floats, "SPLIT_FLOATS_LEAST", 8)
+    one = job(plain, (8, 9), (9, 16), d=f32)
+    a, b = one.feeds.values()
+    a[0, 2], a[1, 3], a[2, 4], b[5, 6], b[6, 7], b[8, 0] = np.inf, -np.inf, np.nan, np.inf, -np.inf, np.nan
+    b[2, :4], b[3, 5], a[4, 5] = (1.0, -2.0, 0.0, 1.0 / 3), 0.0, 0.0
+    split = split_floats.SplitFloats(target("cuda:sm_80").with_precision("high").limits)(one.graph.outputs["y"])
+    with np.errstate(invalid="ignore"):
+        [got], [want] = evaluate([split], one.feeds), [a @ b]
+    assert np.isinf(want).sum() > 30 and 20 < np.isnan(want).sum() < 40
+    np.testing.assert_allclose(got, want, rtol=0, atol=9 * 2.0**-21 * np.abs(want[np.isfinite(want)]).max())
+
+
 def kinds(chip: str, precision: str, *shapes: tuple[int, int]) -> list[str]:
     graph = Graph({"y": plain(*(leaf("input", f"x{k}", s, f32) for k, s in enumerate(shapes)))})
     steps = plan_of(graph, target(f"cuda:{chip}").with_precision(precision).limits)[0].steps

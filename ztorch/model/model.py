@@ -157,9 +157,9 @@ class Model(RunnableNetwork):
                 generate at once. The model must be causal, and take (length,) integers. Default:
                 `False`.
             matmul_precision: "float32"; "high": a device may compute large float32 products from
-                operands split into two parts with 20 significant bits, if that is faster; infinite
-                operands may then give NaN; "tf32": a device may keep 10 mantissa bits of the
-                operands of float32 products; "exact": a CPU also does not transform convolutions,
+                operands split into two parts with 20 significant bits, if that is faster;
+                "tf32": a device may keep 10 mantissa bits of the operands of float32 products;
+                "exact": a CPU also does not transform convolutions,
                 which saves multiplications at errors of a few millionths of the largest result.
                 Default: `"float32"`.
             sizes: The sizes of open axes, by name, such as `{"time": (64, 128)}`, or those of a

@@ -2,10 +2,14 @@
 
 A number is split into its leading bits, as many as the units keep, and the rest. Three products of
 such parts give nearly all bits of the result. They are computed as one product with three times the
-k: [first | first | rest] @ [first; rest; first]. The product of both rests is omitted.
+k: [first | first | rest] @ [first; rest; first]. The product of both rests is omitted. An infinite
+number is only in its first part: times the parts of a number, of which one may be zero or have the
+other sign, it would give NaN.
 """
 
 from __future__ import annotations
+
+import math
 
 from ztorch.dtypes import f32, u32
 from ztorch.graph.op import OPS
@@ -63,7 +67,9 @@ class SplitFloats:
             mask = (1 << 32) - (1 << MANTISSA - bits)
             first = OPS.bitcast(OPS.bitwise_and(
                 OPS.bitcast(x, u32), OPS.full(x.shape, mask, u32)), f32)
-            is_rest = OPS.equal(OPS.iota(x.shape, 1), PARTS[side].index(REST))
-            parts = COPY(OPS.where(is_rest, OPS.sub(x, first), first))
+            part = OPS.iota(x.shape, 1)
+            parts = OPS.where(OPS.equal(part, PARTS[side].index(REST)), OPS.sub(x, first), first)
+            is_whole = OPS.bitwise_and(OPS.greater(part, 0), OPS.equal(OPS.abs(x), math.inf))
+            parts = COPY(OPS.where(is_whole, 0.0, parts))
             self.made[key] = OPS.reshape(parts, (height, count * depth))
         return self.made[key]
