@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cases.attention import attention
 from tests.cases.covering import full, pairs
-from tests.cases.schedules import HOPPER, JOBS, MACHINES, MATRICES, WIDE_GRID
+from tests.cases.schedules import HOPPER, JOBS, MACHINES, MATRICES, WIDE_GRID, job
 from tests.parity import (
     GROUPS,
     HERE,
@@ -120,6 +120,13 @@ def test_no_schedule_changes_results(name: str, machine: str) -> None:
             np.testing.assert_array_equal(got[0], usual[0], repr(schedule))
 
 
+def test_threads_that_share_a_row_of_one_element() -> None:
+    """Only one of them adds it."""
+    one = job(lambda x: ops.softmax(x, axis=-1) + ops.sum(x, axis=-1, keepdims=True), (16, 1))
+    key = main_step(one, GROUPS).key
+    agree(one, interpreted(one, GROUPS, schedules={key: "grid_rows team(rows=4, ways=8) width(1) turns(held=0)"}))
+
+
 COMPILED = [t for t in ("scalar", "avx2", "neon") if t in HERE]
 
 
@@ -209,6 +216,7 @@ REFUSED = [
     ("softmax", SUBGROUPS, {"team_rows": 1, "team_ways": 4}, "4 threads, and they exchange values in subgroups of 8"),
     ("softmax", GROUPS, {"team_rows": 3}, r"team\(rows=3\) must be a power of two"),
     ("softmax", GROUPS, {"team_rows": 64, "team_ways": 2, "turns_held": 0}, "has 128 threads of 64"),
+    ("softmax", SUBGROUPS, {"team_rows": 1, "team_ways": 256, "width": 1, "turns_held": 1}, "256 threads hold 88 parts of a row"),
     ("product", GROUPS, {"tile_rows": 9, "thread_rows": 2}, r"tile\(rows=...\) must be a multiple of 2, not 9"),
     ("product", GROUPS, {"tile_rows": 64, "tile_columns": 64, "thread_rows": 1, "thread_columns": 1},
      "takes 4096 threads of 64"),

@@ -98,6 +98,8 @@ def _held_refusal(s: GridRowSchedule, region: Region, axes: Axes, grid: GridLimi
     if axes.by_columns or results % s.team_rows or s.turns_held != math.ceil(each / s.team_ways):
         return (f"turns(held={s.turns_held}) must be the number of iterations of a thread, which "
                 "needs whole rows per workgroup")
+    if s.team_ways > each:
+        return f"turns(held={s.turns_held}): {s.team_ways} threads hold {each} parts of a row"
     element = element_registers(region)
     if sharing_threads(s, element, grid) < 0:
         return (f"turns(held={s.turns_held}) needs {s.turns_held * s.width * element} registers of "
@@ -192,7 +194,7 @@ class _TeamNest:
         if not self.turns_held:
             # Several loads in flight, if none depends on an earlier store.
             times = 1 if stores else _loads(self.columns, ways)
-            if times == self.columns:  # one thread has all, at known positions
+            if times == self.columns and ways == 1:  # one thread has all, at known positions
                 for k in range(times):
                     at = b.const(k, b.index)
                     self._element(along(scope, at, self.inner, self.lanes), stores, variables)
