@@ -58,6 +58,37 @@ def test_wrong_tensors_are_errors() -> None:
             program.predict(zt.full((2, 3), 7, dtype="int32"))
 
 
+@pytest.mark.parametrize("number", [1.5, 2.0 ** 31, float("nan")])
+def test_integer_inputs_refuse_other_numbers_on_a_device(number: float) -> None:
+    opened("opencl")
+    x = L.Input((3,), dtype="int32")
+    doubled = zt.Model(x, x * 2).compile("opencl:0", batch_size=2)
+    table = zt.Sequential([L.Input((3,), dtype="int32"), L.Embedding(7, 2)]).compile(
+        "opencl:0", batch_size=2)
+    with zt.device("opencl:0"):
+        np.testing.assert_array_equal(doubled.predict(zt.full((2, 3), 5.0)), np.full((2, 3), 10))
+        np.testing.assert_array_equal(doubled.predict(zt.full((2, 3), 5, dtype="uint8")),
+                                      np.full((2, 3), 10))
+        for program in (doubled, table):
+            with pytest.raises(DataError, match="takes integers from"):
+                program.predict(zt.full((2, 3), number))
+
+
+def test_parts_without_an_input_are_errors_on_a_device() -> None:
+    opened("opencl")
+    a, b = L.Input((3,), name="a"), L.Input((2,), name="b")
+    program = zt.Model([a, b], L.Dense(1)(L.Concatenate()([a, b]))).compile(
+        "opencl:0", batch_size=2, loss="mse", optimizer="sgd")
+    with zt.device("opencl:0"):
+        parts = [zt.ones((2, n)) for n in (3, 2, 5)]
+        with pytest.raises(DataError, match="x has 3 parts"):
+            program.predict(parts)
+        with pytest.raises(DataError, match="x has 3 parts"):
+            program.fit(parts, zt.ones((2, 1)), verbose=0)
+        with pytest.raises(DataError, match="unknown input 'c'"):
+            program.predict(dict(zip("abc", parts, strict=True)))
+
+
 @pytest.mark.parametrize("device", ["cpu", "opencl:0"])
 def test_open_axes_take_tensors_of_one_size(device: str) -> None:
     if device != "cpu":

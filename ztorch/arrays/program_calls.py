@@ -13,6 +13,7 @@ from ztorch.arrays.elements import moved, node_from, node_of_array
 from ztorch.arrays.memory import memory, place_of
 from ztorch.arrays.node import TensorNode, computed
 from ztorch.arrays.placement import memory_of
+from ztorch.arrays.port_tensors import conditions, fitted_tensor, parts_by_port
 from ztorch.arrays.realize import realize
 from ztorch.arrays.specs import spec
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
@@ -126,27 +127,15 @@ def _batch(call: MemoryCall, columns: Mapping[str, Tensor], sizes: Mapping[str, 
 
 def _columns(adapter: Any, x: Any, place: str) -> dict[str, Tensor]:
     """Tensors in a memory by port, all with the same number of rows."""
-    parts = _by_port(adapter, x)
-    if all(isinstance(t, Tensor) and t.device != "cpu" for t in parts.values()):
-        columns = {}
-        for p in adapter.input_ports:
-            t = parts[p.port]
-            if not t.size or len(t.shape) != 1 + len(p.shape) or any(
-                    n != m and axis not in p.axes
-                    for axis, (n, m) in enumerate(zip(t.shape[1:], p.shape, strict=True))):
-                raise DataError(f"x{p.name and f'[{p.name!r}]'} has shape {t.shape}; this program "
-                                f"takes (rows, {', '.join(map(str, p.shape))})")
-            if p.range is not None and t.size:
-                low, high, layer = p.range
-                if t.min().item() < low or t.max().item() > high:
-                    raise DataError(f"{layer} takes integers from {low} to {high}; x holds others")
-            columns[p.port] = t.astype(p.dtype).to(place)
-        counts = {len(t) for t in columns.values()}
-        if len(counts) > 1:
-            raise DataError(f"inputs have {' and '.join(map(str, sorted(counts)))} rows; each row "
-                            "needs all inputs")
-        return columns
-    arrays = {port: _even(a) for port, a in adapter.inputs(x).items()}  # checked like any array
+    parts = parts_by_port(adapter.input_ports, x)
+    tensors = {p.port: fitted_tensor(parts.get(p.port), p.shape, p.axes)
+               for p in adapter.input_ports}
+    columns = {port: t for port, t in tensors.items() if t is not None and t.device != "cpu"}
+    if len(columns) == len(tensors) and len({len(t) for t in columns.values()}) == 1 and all(
+            bool(c) for p in adapter.input_ports for c in conditions(p, columns[p.port])):
+        return {p.port: columns[p.port].astype(p.dtype).to(place) for p in adapter.input_ports}
+    # As any array, or with the error of one.
+    arrays = {port: _even(a) for port, a in adapter.inputs(x).items()}
     return {p.port: tensor_of(moved(node_of_array(arrays[p.port], p.dtype, "cpu", copy=False),
                                     place)) for p in adapter.input_ports}
 
@@ -160,13 +149,3 @@ def _even(rows: Any) -> np.ndarray:
                           "arrays, such as [row.numpy() for row in rows]")
     padded: np.ndarray = rows.padded(np.arange(len(rows)), rows[0].shape)
     return padded
-
-
-def _by_port(adapter: Any, x: Any) -> dict[str, Any]:
-    """The parts of x by port, unchanged."""
-    names = {p.port: p.name for p in adapter.input_ports}
-    if len(names) == 1:
-        return dict.fromkeys(names, x)
-    if isinstance(x, Mapping):
-        return {port: x.get(name) for port, name in names.items()}
-    return dict(zip(names, x, strict=False))

@@ -15,7 +15,7 @@ import numpy as np
 from ztorch.arrays.elements import moved, node_of_array
 from ztorch.arrays.memory import Allocation, memory, place_of
 from ztorch.arrays.placement import memory_of
-from ztorch.arrays.promotion import integer_range
+from ztorch.arrays.port_tensors import conditions, fitted_tensor, parts_by_port
 from ztorch.arrays.realize import realize
 from ztorch.arrays.tensor import Tensor, compute, tensor_of
 from ztorch.dtypes import dtype
@@ -53,18 +53,18 @@ class Feed:
 
     def columns(self, x: Any, y: Any) -> Columns:
         """x and y as tensors by input and target, with the same checks as for arrays."""
-        parts = {**_by_port(self.adapter.input_ports, x),
-                 **_by_port(self.adapter.target_ports, y)}
+        parts = {**parts_by_port(self.adapter.input_ports, x),
+                 **parts_by_port(self.adapter.target_ports, y)}
         ports = [*self.adapter.input_ports, *self.adapter.target_ports]
         columns: Columns = {}
         good: list[Tensor] = []
         for p in ports:
             t = parts.get(p.port)
-            fitted = _fitted(t, p.shape) if isinstance(t, Tensor) else None
+            fitted = fitted_tensor(t, p.shape)
             if fitted is None or fitted.device != self._place or (
                     len(fitted) != len(columns[ports[0].port] if columns else fitted)):
                 return self._from_host(x, y)
-            good += _conditions(p, fitted)
+            good += conditions(p, fitted)
             columns[p.port] = fitted.astype(p.dtype)
         realize([t.node for t in (*columns.values(), *good)])
         if not all(bool(t) for t in good):
@@ -169,45 +169,3 @@ class _Score:
         """The numbers, after they are computed."""
         self._pool.download(self.block, self._value.reshape(-1))
         return self._value
-
-
-def _by_port(ports: Any, value: Any) -> dict[str, Any]:
-    """The parts of x or y by port, unchanged."""
-    names = {p.port: p.name for p in ports}
-    if isinstance(value, Mapping):
-        return {port: value.get(name) for port, name in names.items()}
-    if isinstance(value, (list, tuple)):
-        return dict(zip(names, value, strict=False))
-    return dict.fromkeys(names, value) if len(names) == 1 else {}
-
-
-def _fitted(t: Tensor, row: tuple[int, ...]) -> Tensor | None:
-    """The tensor with rows of this shape; a last axis of size 1 is added or dropped. None if the
-    rows do not fit."""
-    if not t.size or not t.shape or (t.shape[1:] not in (row, (*row, 1)) and
-                                     (*t.shape[1:], 1) != row):
-        return None
-    return t if t.shape[1:] == row else t.reshape(len(t), *row)
-
-
-def _conditions(port: Any, t: Tensor) -> list[Tensor]:
-    """Conditions that hold for valid data of an input or a target."""
-    bounds: tuple[float, float] | None = None
-    is_int = port.dtype.is_int
-    if getattr(port, "range", None) is not None:
-        bounds = port.range[:2]
-    elif getattr(port, "classes", None) is not None:
-        bounds, is_int = (0, port.classes - 1), True
-    elif getattr(port, "probabilities", False):
-        bounds = (-TOLERANCE, 1 + TOLERANCE)
-    elif is_int and t.dtype is not port.dtype:
-        bounds = integer_range(port.dtype)
-    good = [] if bounds is None else [((t >= bounds[0]) & (t <= bounds[1])).all()]
-    if t.dtype.is_float and is_int:
-        good.append((t == compute("floor", (t,), {})).all())
-    if t.dtype.is_float and hasattr(port, "loss"):  # a target
-        good.append(compute("isfinite", (t,), {}).all())
-    return good
-
-
-TOLERANCE = 1e-5  # rounding error allowed for probabilities below 0 or above 1
