@@ -79,9 +79,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
                         or self.is_class):  # a class takes rows of other lengths later
                     self._late = None
                 return program
-        if self._programs is not None:
-            self._programs.close()
-            self._programs = None
+        self._programs = None
         return self
 
     def _without_sizes(self) -> ConfigError:
@@ -253,8 +251,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         """
         with working(f"compile {self.name}"):
             program = make(**arguments)
-        if self._programs is not None:
-            self._programs.close()
+        # Programs for other batch sizes are freed with the last thread that runs them.
         self._programs = ModelPrograms(self, program, make, arguments)
         program.lend_weights()
         return program

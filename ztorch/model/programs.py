@@ -145,12 +145,6 @@ class ModelPrograms:
         self._others[size, function, axes, lengths] = program
         return program
 
-    def close(self) -> None:
-        """Closes the other programs. Users hold the one that compile returned."""
-        for program in self._others.values():
-            program.close()
-        self._others.clear()
-
     def __deepcopy__(self, memo: Any) -> None:
         """A copied model has no program and must be compiled again."""
         return
