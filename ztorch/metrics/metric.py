@@ -65,6 +65,7 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         self.name = name or self.default_name
         self.variables: list[MetricVariable] = []
         self.totals: dict[str, Any] = {}  # sums of the numbers passed to `update_state`
+        self.blank: dict[str, Any] = {}  # the same of no numbers, after `reset_state`
 
     @property
     def default_name(self) -> str:
@@ -173,18 +174,20 @@ class Metric(Named, family="metric", such_as="sparse_categorical_accuracy"):
         step = running_step.get()
         if step is not None:
             return step.measured(self)
-        if not self.totals:
+        totals = self.totals or self.blank
+        if not totals:
             raise ConfigError(f"metric {self.name!r} has no result before update_state(y_true, "
                               "y_pred)")
-        names = list(self.totals)
         return on_numbers(f"metric {self.name!r}", self, lambda *xs: self.of_sums(
-            dict(zip(names, xs, strict=True))), [np.float32(x) for x in self.totals.values()])
+            dict(zip(totals, xs, strict=True))), [np.float32(x) for x in totals.values()])
 
     result: Callable[..., Any] = _measured  # from the totals, if the metric has totals
 
     def reset_state(self) -> None:
-        """Resets the values measured outside of programs. In programs each epoch starts at zero."""
+        """Resets the values measured outside of programs. The result is then that of no numbers, as
+        in Keras. In programs each epoch starts at zero."""
         for part in self.parts().values():
+            part.blank = {name: np.zeros_like(x) for name, x in part.totals.items()} or part.blank
             part.totals = {}
             for variable in part.variables:
                 variable.assign(0.0)

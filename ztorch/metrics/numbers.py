@@ -68,7 +68,7 @@ class R2Score(SumMetric, names=("r2_score",)):
         return {**sums, "samples": OPS.sum(OPS.cast(counts, y.dtype))}
 
     def result(self, sums: Mapping[str, Value]) -> Value:
-        mean = ratio(sums["sum"], sums["count"])
+        mean = sums["sum"] / sums["count"]  # of no targets NaN, and so is the score
         total = sums["squares"] - sums["sum"] * mean
         scores = 1.0 - ratio(sums["errors"], total)
         # Targets that are all equal have no variance: only exact predictions explain them.
