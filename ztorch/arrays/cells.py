@@ -37,9 +37,14 @@ class Cell:
 
 
 class Trace:
-    """The cells that a function reads and changes while it is being compiled."""
+    """The cells that a function reads and changes while it is being compiled.
 
-    def __init__(self) -> None:
+    Args:
+        fixes_weights: Whether weights of layers are constants, not cells. Default: `False`.
+    """
+
+    def __init__(self, fixes_weights: bool = False) -> None:
+        self.fixes_weights = fixes_weights
         self.read: dict[Cell, TensorNode] = {}  # by cell: its placeholder
         self.written: dict[Cell, TensorNode] = {}  # by cell: its new tensor
 
@@ -55,9 +60,13 @@ _trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 @contextmanager
-def tracing() -> Iterator[Trace]:
-    """Compiles a function inside this `with` block; yields the trace of the cells that it uses."""
-    trace = Trace()
+def tracing(fixes_weights: bool = False) -> Iterator[Trace]:
+    """Compiles a function inside this `with` block; yields the trace of the cells that it uses.
+
+    Args:
+        fixes_weights: Whether weights of layers are constants, as in a file. Default: `False`.
+    """
+    trace = Trace(fixes_weights)
     token = _trace.set(trace)
     try:
         yield trace
@@ -68,3 +77,9 @@ def tracing() -> Iterator[Trace]:
 def is_tracing() -> bool:
     """Whether a function is being compiled."""
     return _trace.get() is not None
+
+
+def fixes_weights() -> bool:
+    """Whether a function is being compiled with the weights of now."""
+    trace = _trace.get()
+    return trace is not None and trace.fixes_weights

@@ -104,7 +104,7 @@ class _Custom:
         with operands_kept():  # so that the second derivative sees them
             ys, tree, backward = self._run(inside, Tensor)
         upstreams = [placeholder(y.node.spec) for y in ys]
-        with tracing() as trace:
+        with tracing(fixes_weights=True) as trace:
             slopes = traced(lambda ups: self._slopes(backward, ups, Tensor, inside),
                             f"backward of {self.name}", list(map(tensor_of, upstreams)))
         if trace.read or trace.written:

@@ -120,7 +120,7 @@ def call_trace(function: Callable[..., Any], name: str, arguments: tuple[Any, ..
             names[id(x)] = n
     leaves, shape = flatten((bound.args, bound.kwargs))
     with default("cpu"):  # tensors that the function creates, besides its arguments
-        trace = function_trace(function, name, leaves, shape)
+        trace = function_trace(function, name, leaves, shape, fixes_weights=True)
     return trace, tuple(names[id(x)] for x in leaves if isinstance(x, TensorNode))
 
 

@@ -25,7 +25,7 @@ class FunctionTrace(NamedTuple):
 
 
 def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[Any],
-                   shape: Any) -> FunctionTrace:
+                   shape: Any, fixes_weights: bool = False) -> FunctionTrace:
     """Calls a function with tensors that have no values.
 
     Args:
@@ -34,6 +34,7 @@ def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[
         arguments: The leaves of its arguments: nodes of tensors, and constants that are compiled
             in.
         shape: The structure of its arguments: a tuple, and a dict of the keyword arguments.
+        fixes_weights: Whether weights of layers are constants. Default: `False`.
 
     Raises:
         NotTraced: It does not return tensors, or it needs their values.
@@ -42,7 +43,7 @@ def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[
     tree = unflatten(shape, iter([tensor_of(a) if isinstance(a, TensorNode) else a
                                   for a in inside]))
     try:
-        with tracing() as cells:
+        with tracing(fixes_weights) as cells:
             leaves, result_tree = flatten(traced(_spread(function), name, tree))
         if not leaves or not all(isinstance(y, Tensor) for y in leaves):
             raise NotTraced(f"{name} must give a tensor, or a tree of tensors, not "

@@ -11,14 +11,16 @@ import numpy as np
 
 from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
-from ztorch.arrays.cells import Cell
+from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import node_of_array, operand_of
 from ztorch.arrays.node import TensorNode
+from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.value_functions import as_layer_input
+from ztorch.arrays.weight_cells import cell_of
 from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, ShapeError, WeightsError
 from ztorch.graph.narrow import products_of
@@ -45,6 +47,7 @@ class _Traced(NamedTuple):
     counters: list[Cell]  # seed and step of random numbers, and states of stateful layers
     changed: list[Cell]  # the cells that each call changes
     keepers: list[tuple[Layer, int]]  # stateful layers, and the batch size of their states
+    assigned: list[int]  # the weights that each call changes, by their number
 
 
 class _Memory:
@@ -56,16 +59,11 @@ class _Memory:
 
 
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
-# The weights that a layer's call assigns.
-_assigned: weakref.WeakKeyDictionary[Layer, frozenset[Weight]] = weakref.WeakKeyDictionary()
 # The losses that the last call of a layer added.
 _added: weakref.WeakKeyDictionary[Layer, list[Tensor]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
 # The mask of a tensor that a layer returned, for the next layer. Ops do not propagate it.
 _masks: weakref.WeakKeyDictionary[TensorNode, TensorNode] = weakref.WeakKeyDictionary()
-# The tensor of each weight, with the array that it holds.
-_tensors: weakref.WeakKeyDictionary[Weight, dict[str, tuple[np.ndarray, TensorNode]]] = (
-    weakref.WeakKeyDictionary())
 
 
 def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = None,
@@ -82,12 +80,15 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = N
             as_layer_input(f"layer {layer.name!r}: {label}", x, place))
         for label, x in zip(labels, leaves, strict=True)]))
     _build(layer, arguments, fixed)
-    weights = [_weight_node(w, place) for w in layer.weights]
-    outputs, new, _added[layer] = _called(layer, weights, arguments, training, place, fixed)
-    for weight, node in new.items():
-        if weight in _assigned.get(layer, ()):
-            weight.value = tensor_of(node).numpy()
-    return outputs
+    cells = [cell_of(w, place) for w in layer.weights]
+    result = _called(layer, [cell.get() for cell in cells], arguments, training, place, fixed)
+    _added[layer] = result.added
+    changed = [(cells[k], result.weights[k]) for k in result.assigned]
+    if changed and not is_tracing():  # compute the outputs beside them, not once more later
+        realize([*(y.node for y in flatten(result.outputs)[0]), *(node for _, node in changed)])
+    for cell, node in changed:
+        cell.set(node)
+    return result.outputs
 
 
 def reset_states(layer: Layer) -> None:
@@ -136,8 +137,10 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
             if by_weight[w].spec.shape != w.shape:
                 raise WeightsError(f"weight {w.path!r} has shape {w.shape}, the given tensor "
                                    f"{by_weight[w].spec.shape}")
-    outputs, new, added = _called(layer, [by_weight[w] for w in layer.weights], (inputs, {}),
-                                  training, place)
+    weights = layer.weights
+    outputs, after, _, added = _called(layer, [by_weight[w] for w in weights], (inputs, {}),
+                                       training, place)
+    new = dict(zip(weights, after, strict=True))
     penalties = [cast(Any, w.regularizer)(tensor_of(by_weight[w])) for w in layer.weights
                  if w.trains and w.regularizer is not None]
     return (outputs, [tensor_of(new[w]) for w in layer.non_trainable_weights],
@@ -164,25 +167,26 @@ def _values(arguments: _Arguments) -> _Arguments:
     return values
 
 
-def _weight_node(weight: Weight, place: str) -> TensorNode:
-    tensors = _tensors.setdefault(weight, {})
-    if place not in tensors or tensors[place][0] is not weight.value:
-        array = weight.value
-        tensors[place] = array, node_of_array(array, f32, place, copy=True)
-    return tensors[place][1]
+class _Result(NamedTuple):
+    """The results of a call."""
+
+    outputs: Any
+    weights: list[TensorNode]  # all weights after the call
+    assigned: list[int]  # those that the call changes, by their number
+    added: list[Tensor]  # the losses that layers add
 
 
 def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
             training: bool | None, place: str, fixed: Mapping[str, Any] = _NOTHING,
-            ) -> tuple[Any, dict[Weight, TensorNode], list[Tensor]]:
-    """The outputs of a layer, its weights after the call, and the losses that it adds."""
+            ) -> _Result:
+    """Calls a layer with these weights."""
     leaves, tree = flatten(arguments)
     own = [operand_of(f"layer {layer.name!r}", x, place, True) for x in leaves]
     masks = {k: _masks[x] for k, x in enumerate(own) if x in _masks}
     nodes = [*weights, *own, *masks.values()]
     specs = tuple(n.spec for n in nodes)
     versions = _traced.setdefault(layer, Recent(VERSIONS))
-    key = tree, specs, training, tuple(masks), tuple(fixed.items())
+    key = tree, specs, training, tuple(masks), tuple(fixed.items()), _settings(layer)
     traced = versions.get(key)
     if traced is None:
         traced = _trace(layer, specs, tree, training, place, tuple(masks), fixed)
@@ -194,11 +198,19 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
         cell.set(node)
     outputs = iter(map(tensor_of, results))
     tree_of_outputs = unflatten(traced.tree, outputs)
-    new = dict(zip(layer.weights, (t.node for t in outputs), strict=False))
+    new = [t.node for _, t in zip(weights, outputs, strict=False)]
     end = len(results) - len(traced.changed)
     first = end - traced.added - len(traced.masked)
     _masks.update((results[k], results[first + n]) for n, k in enumerate(traced.masked))
-    return tree_of_outputs, new, [tensor_of(x) for x in results[end - traced.added:end]]
+    return _Result(tree_of_outputs, new, traced.assigned,
+                   [tensor_of(x) for x in results[end - traced.added:end]])
+
+
+def _settings(layer: Layer) -> tuple[Any, ...]:
+    """The numbers, flags and texts among the attributes of a layer and those inside it: users may
+    set them, such as `trainable` or the rate of a Dropout, and they are compiled into its calls."""
+    return tuple((name, x) for _, inner in layer.walk() for name, x in vars(inner).items()
+                 if type(x) in (bool, int, float, str))
 
 
 def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None, place: str,
@@ -219,7 +231,6 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None
     with products_of(rounding):
         outputs, shape = flatten(layer(*inputs, context=context, **keywords, **fixed))
     stored = [context.stored(w) for w in layer.weights]
-    _assigned[layer] = frozenset(context.assigned)
     own = set(stored)
     counters = [s for s in states.leaves.values() if s not in own]
     changed = [s for s in counters if s in context.updates]
@@ -239,7 +250,8 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None
     return _Traced(Call(layer.name, kinds, dtypes, build, place), shape, tuple(masks),
                    len(added), list(cells.values()),
                    [cells[s] for s in changed],
-                   [(cast(Layer, keeper), s.shape[0]) for s, keeper in context.keepers.items()])
+                   [(cast(Layer, keeper), s.shape[0]) for s, keeper in context.keepers.items()],
+                   [k for k, s in enumerate(stored) if s in context.updates])
 
 
 def _need_same_rows(keepers: Sequence[tuple[Layer, int]]) -> None:

@@ -1,0 +1,104 @@
+"""What calls of layers on tensors read and change: weights, statistics and settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ztorch as zt
+from tests import references
+from ztorch import layers as L
+
+X = np.random.default_rng(0).normal(3.0, 2.0, (8, 4)).astype(np.float32)
+SCALES = np.arange(1.0, 5.0, dtype=np.float32)
+
+
+class Counting(zt.layers.Layer):
+    """Counts its calls in a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count")
+        self.norm = L.BatchNormalization(momentum=0.5)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        self.count.assign_add(1.0)
+        return self.norm(x * self.count, training=training)
+
+
+def moving(layer: Any) -> np.ndarray:
+    return np.stack([np.asarray(w) for w in layer.get_weights()[2:]])
+
+
+def after_calls(calls: int) -> np.ndarray:
+    """The moving mean and variance, with momentum 0.5, after calls in training."""
+    mean, variance, x = np.zeros(4), np.ones(4), X.astype(np.float64)
+    for _ in range(calls):
+        mean, variance = (mean + x.mean(0)) / 2, (variance + x.var(0)) / 2
+    return np.stack([mean, variance])
+
+
+def test_calls_in_training_move_statistics_as_in_keras() -> None:
+    ours, theirs = (of.BatchNormalization(momentum=0.5) for of in (L, references.keras().layers))
+    for training in (True, False, True):
+        y, want = (layer(X, training=training) for layer in (ours, theirs))
+        np.testing.assert_allclose(y.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(moving(ours), moving(theirs), rtol=1e-5)
+    np.testing.assert_allclose(moving(ours), after_calls(2), rtol=1e-5)
+    model = zt.Sequential([L.Input((4,)), L.BatchNormalization(momentum=0.5)])
+    model(X, training=True)
+    model.compile("cpu", batch_size=8, loss="mse")  # the program has the weights now
+    model(X, training=True)
+    np.testing.assert_allclose(moving(model), after_calls(2), rtol=1e-5)
+    zt.value_and_grad(lambda x: (model(x, training=True) ** 2.0).sum())(zt.tensor(X))
+    np.testing.assert_allclose(moving(model), after_calls(3), rtol=1e-5)
+    want = (X - moving(model)[0]) / np.sqrt(moving(model)[1] + 1e-3)
+    np.testing.assert_allclose(model.predict(X), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_keeps_the_assignments_of_its_own_trace() -> None:
+    """Not of the last one that was traced."""
+    layer = Counting()
+    layer(X, training=True)
+    layer(X[:3])  # traced later
+    for calls in (3, 4):
+        layer(X, training=True)
+        assert layer.count.value == calls
+    mean = X.mean(0) * np.dot([1, 3, 4], [0.125, 0.25, 0.5])
+    np.testing.assert_allclose(moving(layer.norm)[0], mean, rtol=1e-5)
+
+
+def test_compiled_functions_read_and_change_the_weights_of_layers() -> None:
+    dense, counting = L.Dense(1, use_bias=False), Counting()
+    scores = zt.compiled(lambda x: dense(x))
+    trained = zt.compiled(lambda x: counting(x, training=True))
+    for k in range(3):
+        dense.set_weights([SCALES[:, None] * k]) if k else dense.build((None, 4))
+        np.testing.assert_allclose(scores(zt.tensor(X)).numpy(), X @ dense.get_weights()[0], rtol=1e-5)
+        trained(zt.tensor(X))
+        assert counting.count.value == k + 1
+    mean = X.mean(0) * np.dot([1, 2, 3], [0.125, 0.25, 0.5])
+    np.testing.assert_allclose(moving(counting.norm)[0], mean, rtol=1e-5)
+
+
+def test_a_file_of_a_function_has_the_weights_of_now(tmp_path: Path) -> None:
+    dense = L.Dense(1, use_bias=False)
+    dense.build((None, 4))
+    want = X @ dense.get_weights()[0]
+    zt.export(lambda x: dense(x), tmp_path / "f.zt", "f32[8,4]", device="cpu")
+    dense.set_weights([SCALES[:, None]])
+    np.testing.assert_allclose(zt.load_function(tmp_path / "f.zt")(X), want, rtol=1e-5)
+
+
+def test_settings_of_layers_may_change_between_calls() -> None:
+    norm, dropout = L.BatchNormalization(), L.Dropout(0.5)
+    model = zt.Sequential([L.Input((4,)), norm, dropout])
+    assert (model(X, training=True).numpy() == 0).any()
+    dropout.rate = 0.0
+    batch = (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-3)
+    np.testing.assert_allclose(model(X, training=True).numpy(), batch, rtol=1e-4, atol=1e-5)
+    norm.trainable = False  # it has its moving statistics then
+    want = (X - moving(norm)[0]) / np.sqrt(moving(norm)[1] + 1e-3)
+    np.testing.assert_allclose(model(X, training=True).numpy(), want, rtol=1e-4, atol=1e-5)
