@@ -83,9 +83,10 @@ USUAL = ("x", "x, y", "n", "n, m", "(x, y)")
 CALLS: dict[Any, str] = {
     max: "n, m", min: "n, m", abs: "n", np.where: "c, x, y", np.clip: "x, 0, 1",
     np.power: "x, 2", math.pow: "n, 2", pow: "n, 2", np.reshape: "x, (9,)", np.zeros: "3",
-    np.empty: "3", np.ones: "3", np.full: "3, 0.5", np.arange: "3", np.eye: "3",
-    np.linspace: "0, 1, 5", np.array: "(n, m)", np.swapaxes: "x, 0, 1", np.split: "x, 3",
-    np.expand_dims: "x, 0", float: "n", int: "n", bool: "n", round: "n"}
+    np.empty: "3", np.ones: "3", np.full: "3, 0.5", np.full_like: "x, 2", np.arange: "3",
+    np.eye: "3", np.linspace: "0, 1, 5", np.array: "(n, m)",
+    np.swapaxes: "x, 0, 1", np.split: "x, 3", np.expand_dims: "x, 0",
+    float: "n", int: "n", bool: "n", round: "n"}
 METHOD_CALLS = {"reshape": "9", "dot": "y", "astype": "np.float16", "swapaxes": "0, 1"}
 
 

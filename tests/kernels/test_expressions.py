@@ -84,3 +84,18 @@ def chosen(x):
 
 def test_a_list_of_arrays_from_outside() -> None:
     np.testing.assert_array_equal(chosen(np.ones(2)), TABLES[1])
+
+
+@zt.kernel
+def multiples(n, of=3):
+    """A kernel that only takes numbers that are compiled in."""
+    flags = np.zeros(n, bool)
+    for k in range(0, n, of):
+        flags[k] = True
+    return flags
+
+
+def test_a_kernel_of_numbers_alone_makes_arrays() -> None:
+    for n, of in ((10, 3), (7, 2)):
+        np.testing.assert_array_equal(multiples(n, of), np.arange(n) % of == 0)
+    assert isinstance(multiples(10), np.ndarray)

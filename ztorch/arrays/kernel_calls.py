@@ -105,8 +105,6 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
                                    and np.asarray(x).dtype == object):
             raise KernelError(f"{name}: {n} is {x!r}; arguments are arrays, numbers, strings and "
                               "tuples")
-    if not tensors:
-        raise KernelError(f"{name} takes no tensor; it needs at least one array as an argument")
     place = common_memory(name, list(tensors), list(tensors.values()), within)
     of_tensors = any(isinstance(x, Tensor) for x in inputs.values())
     operands = [x if type(x) is float else node_from(x, None, place, of_tensors, f"{name}: {n}")

@@ -49,6 +49,10 @@ def _like(number: Any) -> FunctionRule:
     return rule
 
 
+def _full_like(a: TileArithmetic, x: Any, value: Any, dtype: Any = None) -> Any:
+    return _full(a, x.shape, value, x.dtype if dtype is None else dtype)
+
+
 def _unwritten(rule: FunctionRule) -> FunctionRule:
     def empty(a: TileArithmetic, *args: Any, **named: Any) -> Any:
         array = rule(a, *args, **named)
@@ -106,5 +110,5 @@ def _numbers(x: Any) -> Iterator[Any]:
 CREATING: dict[Any, FunctionRule] = {
     np.zeros: _filled(0), np.empty: _unwritten(_filled(0)), np.ones: _filled(1), np.full: _full,
     np.zeros_like: _like(0), np.empty_like: _unwritten(_like(0)), np.ones_like: _like(1),
-    np.arange: _arange,
+    np.full_like: _full_like, np.arange: _arange,
     **{f: _of_known(f) for f in (np.linspace, np.eye)}, np.array: _array}

@@ -84,7 +84,9 @@ class LoopRules(AssignmentRules):
         run; None: all of them run."""
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         if not isinstance(step, int) or step == 0:
-            raise self.source.error(s.iter, "the step must be a known integer, and not 0")
+            raise self.source.error(s.iter, "the step must be a known integer, and not 0",
+                                    "" if isinstance(step, int) else
+                                    "compute the place in the loop, such as start + step * k")
         for x in (start, stop):
             if isinstance(x, LoopTensor) and x.dtype.is_int and not x.shape:
                 raise DataBounds(str(self.source.error(

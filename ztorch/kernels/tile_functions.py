@@ -206,6 +206,11 @@ def _spread_of(root: bool) -> FunctionRule:
     return rule
 
 
+def _copy(a: TileArithmetic, x: Any) -> Any:
+    """The same values: a kernel's arrays never share memory."""
+    return a.tile(x)
+
+
 def _triangle(name: str) -> FunctionRule:
     def rule(a: TileArithmetic, x: Any, k: int = 0) -> Any:
         return LoopTensor(getattr(OPS, name)(x.value, k=k), x.axes)
@@ -222,7 +227,7 @@ OF_TILES: dict[Any, FunctionRule] = {
     np.sort: _along("sort"), np.argsort: _along("argsort"), np.cumsum: _along("cumsum", None),
     np.outer: _outer, np.split: _split, np.swapaxes: _swapaxes, np.expand_dims: _expand,
     np.concatenate: _joined("concat"), np.stack: _joined("stack"), np.tril: _triangle("tril"),
-    np.triu: _triangle("triu")}
+    np.triu: _triangle("triu"), np.copy: _copy}
 METHODS: dict[str, FunctionRule] = {
     **REDUCTIONS, "transpose": _transpose, "reshape": _reshape, "dot": _matmul,
-    "swapaxes": _swapaxes, "cumsum": _along("cumsum", None), "copy": lambda a, x: x}
+    "swapaxes": _swapaxes, "cumsum": _along("cumsum", None), "copy": _copy}
