@@ -165,3 +165,15 @@ def test_addresses_of_64_bits_reach_beyond_indices_of_32(name: str, elements: in
         return
     with pytest.raises(Unsupported, match=r"(bytes|elements) in one buffer"):
         compile_functions({"f": graph}, TARGETS[name], "m")
+
+
+def test_indices_of_32_bits_do_not_wrap() -> None:
+    """A sum of more elements than they count, which no buffer holds: a loop to zero, or wrong quotients."""
+    def total(n: int, turned: bool = False) -> Graph:
+        table = ops.tanh(leaf("input", "x", (n, 1), f32) * leaf("input", "y", (1, n), f32))
+        return Graph({"y": ops.sum(ops.flip(ops.reshape(table, (n * n,)), 0) if turned else table)})
+
+    for graph in (total(1 << 19), total(70_001, turned=True)):
+        with pytest.raises(Unsupported, match=r"kernel k0_\w+ counts to [\d,]+, but indices of this device have 32 bits"):
+            compile_functions({"f": graph}, TARGETS["opencl"], "m")
+    assert compile_functions({"f": total(1 << 17)}, TARGETS["opencl"], "m").code

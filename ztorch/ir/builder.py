@@ -122,7 +122,17 @@ class Builder(Rings):
         self._token("prefetch", self._index(index), mem=mem, off=off, cache=cache)
 
     def _index(self, index: Arg) -> Operand:
-        return index if isinstance(index, Operand) else constant(index, self.index)
+        if isinstance(index, Operand):
+            return index
+        self.need_index(int(index))
+        return constant(index, self.index)
+
+    def need_index(self, number: int) -> None:
+        """Raises `OverflowError` if an index cannot be so large."""
+        most = (1 << self.index.bits - 1) - 1
+        if number > most:
+            raise OverflowError(f"counts to {number:,}, but indices of this device have "
+                                f"{self.index.bits} bits and end at {most:,}")
 
     # -- variables ---------------------------------------------------------------------------
 

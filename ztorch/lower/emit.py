@@ -255,7 +255,9 @@ class Emitter:
             return atom.operand
         assert isinstance(atom, (Quotient, Remainder))
         # An Index rounds down, machines round towards zero, so the dividend must not be negative.
-        periods = max(0, -(atom.inner.range[0] // atom.by))
+        low, high = atom.inner.range
+        periods = max(0, -(low // atom.by))
+        b.need_index(high + periods * atom.by)
         inner = self.value(atom.inner + periods * atom.by)
         if isinstance(atom, Remainder):
             return b.rem(inner, atom.by)

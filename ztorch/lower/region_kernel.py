@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ztorch.abi import AGAIN
 from ztorch.dtypes import storage_dtype
+from ztorch.errors import Unsupported
 from ztorch.graph.body import SHARED, SLICE
 from ztorch.graph.hints import hints_of, layer_name
 from ztorch.graph.value import Value
@@ -127,9 +128,7 @@ class RegionKernel:
         spans = {names[self.at[v]]: shape.spans[v] for v in self.buffers if not fixed[v]}
         kernel, schedule = self.params.kernel(shape, lambda: self._lowered(access, spans))
         lanes = nests.vector_lanes(region, self.limits)
-        origin = tuple(dict.fromkeys(
-            re.sub(r"[^\w .:/-]", "_", layer_name(v.layer)) for v in region.members if v.layer))
-        kernel = replace(kernel, name=f"{self.name}_{schedule.tile(lanes)}", origin=origin)
+        kernel = replace(kernel, name=f"{self.name}_{schedule.tile(lanes)}", origin=self._layers)
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
         touched = [] if region.in_place else locations  # in-place updates touch only a few bytes
@@ -142,6 +141,12 @@ class RegionKernel:
                           False, self.key, schedule, self.tuned,
                           () if self.chosen or self.hints is None else self.hinted.unmet)
 
+    @property
+    def _layers(self) -> tuple[str, ...]:
+        """The names of the layers that the kernel computes."""
+        return tuple(dict.fromkeys(re.sub(r"[^\w .:/-]", "_", layer_name(v.layer))
+                                   for v in self.region.members if v.layer))
+
     def _lowered(self, access: Mapping[Location, str],
                  spans: Mapping[str, Span]) -> tuple[Kernel, Schedule]:
         """The loop nest of the region, with the chosen schedule or that of the rules."""
@@ -150,8 +155,13 @@ class RegionKernel:
         for v in self.buffers:
             if (name := self.names[self.at[v]]) not in b.memories:
                 b.memory(name, storage_dtype(v.dtype), v.size, access=access[self.at[v]])
-        nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
-                   {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
+        try:
+            nests.emit(b, self.region, {v: self.names[self.at[v]] for v in self.reads},
+                       {v: self.names[self.at[v]] for v in self.stores}, self.limits, schedule)
+        except OverflowError as error:
+            layers = ", ".join(self._layers) or self.stem
+            raise Unsupported(f"layer {layers}: kernel {self.stem} {error}; compile for another "
+                              "device, such as cpu") from None
         nest = b.kernel()
         if self._leaves_the_caches(schedule):
             nest = streamed_stores(nest)
