@@ -191,7 +191,7 @@ class Renderer:
         for name in _MEMORY_MARKS:
             if attrs.get(name):
                 m = memories[attrs[name]][1]
-                key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled, m.streamed
+                key += m.dtype, m.space, m.access, m.vec, m.atomic, m.swizzled, m.streamed, m.is_far
         if instr.opcode == "copy_tile":
             key += (attrs["cluster"] == cluster,)
         rendered = self._texts.get(key)

@@ -51,6 +51,7 @@ class MemoryView:
     atomic: bool  # whether elements are updated atomically
     swizzled: bool  # whether the chunks of each line are permuted
     streamed: bool  # whether stores bypass the caches
+    is_far: bool  # whether 32 bits do not hold the byte offsets of all elements
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Spelling:
         d = self.register_dtype(m.dtype)
         return MemoryView(str(self._macros.memory(number)), self.type(d, 1)[0],
                           self.type(d, m.vec)[0], number, d.name, m.dtype.bytes, m.size, m.vec,
-                          m.space, m.access, m.atomic, m.swizzled, m.streamed)
+                          m.space, m.access, m.atomic, m.swizzled, m.streamed, m.is_far)
 
     def registers(self, o: Operand) -> tuple[str, int]:
         """The type and the number of the registers that hold an operand."""

@@ -160,6 +160,11 @@ class Memory:
     swizzled: bool = False  # the chunks of each line are permuted; shared memory only
     streamed: bool = False  # stores bypass the caches if the machine can; never read
 
+    @property
+    def is_far(self) -> bool:
+        """Whether 32 bits do not hold the byte offsets of all elements."""
+        return self.size * self.dtype.bytes > 1 << 32
+
 
 @dataclass(frozen=True)
 class Kernel:

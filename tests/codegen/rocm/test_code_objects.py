@@ -4,6 +4,7 @@ scratch memory. `--update-goldens` writes the figures anew."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,19 @@ def test_matrices_are_multiplied_without_moving_them(chip: str, d: DType, word: 
     after = next(k for k in range(actual[0], len(lines)) if "s_cbranch" in lines[k])
     assert len(actual) == 2 * count == 2 * sum(k < after for k in actual)  # in the loop, and of the last strips
     assert not any("v_mov" in line or "accvgpr" in line or "scratch" in line for line in lines[actual[0]:after])
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1100"])
+def test_addresses_beyond_four_gigabytes_have_64_bits(chip: str) -> None:
+    """An element's byte offset is computed in 32 bits where they hold that of the last element, and nowhere else."""
+    for n in ((1 << 30) + 64, 1 << 30, (1 << 30) + 64):  # the text of an instruction is kept for the next kernel
+        [step] = plan_of(Graph({"y": ops.exp(input_value("x", n))}), target(chip).limits)[0].steps
+        text = rendered([step.kernel], target(chip))[0]
+        offsets = re.findall(r"mul nuw i32 \S+, (\d+)", text)
+        assert all((n - 1) * int(size) < 1 << 32 for size in offsets)
+        wide = re.findall(r"getelementptr float, ptr addrspace\(1\) %m\d, i32 %", text)  # extended to 64 bits
+        assert (len(offsets), len(wide)) == ((2, 0) if n == 1 << 30 else (0, 2))
+        assert len(kernels(amdgcn.assemble(text, target(chip)))) == 1
 
 
 # -- everything ----------------------------------------------------------------------------------------
