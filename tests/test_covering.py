@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.cases import device_programs
-from tests.cases.covering import DAYS, full, today
-from tests.cases.jobs import Maker, Together, jobs, sharing
+from tests.cases.covering import COMPOSED_DAYS, DAYS, full, today
+from tests.cases.jobs import Maker, Together, composed, jobs, sharing
 from tests.parity import Job
 from ztorch.dtypes import f32, f64
 from ztorch.graph.op import leaf
@@ -21,16 +21,25 @@ OPS = {op.rstrip("'") for op in jobs()}
 @pytest.mark.skipif(full(), reason="a full run has no days")
 @pytest.mark.parametrize("doubles", [True, False])
 @pytest.mark.parametrize("machines", [3, 8, 9])
-def test_each_day_has_each_op_on_each_machine_and_few_days_each_job(
+def test_each_day_has_each_primitive_on_each_machine_and_few_days_each_job(
         machines: int, doubles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ops that are made of others are on some machines of each day, and on each every second day."""
     seen: dict[str, set[Maker]] = {op: set() for op in jobs()}
-    for day in range(5, 5 + DAYS):
+    primitives = {op for op in OPS if not composed(op)}
+    before: list[set[str]] = []
+    for day in range(5, 5 + COMPOSED_DAYS):
         monkeypatch.setenv("ZTORCH_DAY", str(day))
+        on_machines = []
         for machine in range(machines):
             of_machine = sharing(machine, machines, doubles)
-            assert {op.rstrip("'") for op, some in of_machine.items() if some} == OPS
+            on_machines.append({op.rstrip("'") for op, some in of_machine.items() if some})
+            assert primitives <= on_machines[-1]
+            assert not before or on_machines[-1] | before[machine] == OPS
             for op, some in of_machine.items():
-                seen[op].update(some.makers)
+                if day < 5 + DAYS or composed(op):
+                    seen[op].update(some.makers)
+        before = on_machines
+        assert set().union(*on_machines) == OPS
     for op, some in jobs().items():
         assert seen[op] == {m for m in some.makers if doubles or m.dtype is not f64}
 

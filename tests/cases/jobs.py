@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tests.cases.covering import DAYS, full, share, today
+from tests.cases.covering import COMPOSED_DAYS, DAYS, full, share, today
 from tests.cases.loops import loop_makers
 from tests.cases.samples import Case, cases, stored
 from tests.parity import Arrays, Job
@@ -137,28 +137,40 @@ def composed(op: str) -> bool:
     return public is not None and public.primitive is None
 
 
-def sharing(machine: int, of: int, doubles: bool = True) -> dict[str, Jobs]:
-    """The jobs of one of several machines on this day: each op, on another sample or dtype than the next machine
-    and the next day. After `DAYS` days the machines together have run every job. Of an op that is made of others,
-    and has many kernels, a machine runs the value or the gradient, and the other one the next day. A full run
-    has all jobs. `doubles` tells whether the machine has float64.
+def composed_turns(of: int) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """The turn of each (day, machine) for an op that is made of others: whether it has the value (0), nothing, or
+    the gradient (2), which share of it, and of how many. Its kernels are of the same primitives everywhere, so a
+    machine has it every second day."""
+    seats: dict[int, list[tuple[int, int]]] = {}
+    for day in range(COMPOSED_DAYS):
+        for machine in range(of):
+            seats.setdefault((machine + day) % 4, []).append((day, machine))
+    return {seat: (turn, at, len(some)) for turn, some in seats.items() for at, seat in enumerate(some)}
 
-    >>> sharing(0, 3).keys() == jobs().keys()
+
+def sharing(machine: int, of: int, doubles: bool = True) -> dict[str, Jobs]:
+    """The jobs of one of several machines on this day: each primitive op, on another sample or dtype than the next
+    machine and the next day, and half of the ops that are made of others, which have many kernels: the value or the
+    gradient, the other half the next day. After `DAYS` days, of composed ops `COMPOSED_DAYS`, the machines together
+    have run every job. A full run has all jobs. `doubles` tells whether the machine has float64.
+
+    >>> {op for op in sharing(0, 3) if not composed(op)} == {op for op in jobs() if not composed(op)}
     True
     """
-    day = today() % DAYS
-    turn, names = machine + of * day, list(dict.fromkeys(op.rstrip("'") for op in jobs()))
-    parity = {op: (machine + day + k) % 2 for k, op in enumerate(names)}
+    day = today()
+    turn, names = machine + of * (day % DAYS), list(dict.fromkeys(op.rstrip("'") for op in jobs()))
+    # The seats are counted from another day for each op: else one day would have the values of all.
+    seats, numbers = composed_turns(of), {op: k for k, op in enumerate(names)}
     result = {}
     for k, (op, some) in enumerate(jobs().items()):
         makers = [m for m in some.makers if doubles or m.dtype is not f64]
         name = op.rstrip("'")
-        if full() or not (composed(name) and f"{name}'" in jobs()):
+        if full() or not composed(name):
             result[op] = Jobs(share(makers, turn + k, DAYS * of))
-        elif parity[name] == op.endswith("'"):
-            result[op] = Jobs(share(makers, turn // 2 + k, DAYS * of // 2))
-        else:
-            result[op] = Jobs([])
+            continue
+        kind, at, of_all = seats[(day + numbers[name]) % COMPOSED_DAYS, machine]
+        has = kind % 2 == 0 if f"{name}'" not in jobs() else kind == 2 * op.endswith("'")
+        result[op] = Jobs(share(makers, at, of_all) if has else [])
     return result
 
 
