@@ -2,7 +2,7 @@
 
 Each run tries every primitive op on every machine: CPU levels, C, interpreted machines, Vulkan, OpenCL, WebGPU, PTX, ROCm
 and Metal; an op that is made of others on half of them, and the next day on the other half (`jobs.sharing`). Of other
-products it takes a half, a third or a fourth, by the day (`turns.py`).
+products it takes a third or a fourth, by the day (`turns.py`).
 Dtypes beside float32, float64 and 32-bit integers run on one interpreted machine or CPU level and on one device,
 and all of them on the best level of this CPU. Which of its samples an op runs on a machine goes
 round: over all machines and `DAYS` days (`COMPOSED_DAYS`), all samples are run. The full product is for `pytest --full`,

@@ -65,8 +65,8 @@ def compiled() -> Any:
     function = zt.compiled(lambda z: {n: getattr(zt.ops, n)(z) for n in ELEMENTWISE})
 
     def run(z: np.ndarray) -> dict[str, np.ndarray]:
-        results: dict[str, np.ndarray] = function(z)
-        return results
+        results: dict[str, np.ndarray] = function(np.resize(z, wide().size))
+        return {name: result[:z.size] for name, result in results.items()}
 
     return run
 

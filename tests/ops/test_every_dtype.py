@@ -11,6 +11,7 @@ from tests.cases.covering import full, share
 from tests.cases.grouping import together
 from tests.cases.jobs import composed
 from tests.cases.samples import Case, cases
+from tests.cases.turns import parts_of
 from tests.parity import HERE, Job, Module, close
 from ztorch.dtypes import ALL, DType, dtype, from_storage, to_storage
 from ztorch.graph.op import leaf
@@ -42,11 +43,22 @@ def whole_job(case: Case, d: DType) -> Job:
     return Job(Graph({"y": case.call(*leaves)}), feeds, str(case))
 
 
+TURNS = parts_of("tests/ops/test_every_dtype.py")
+
+
 @functools.cache
-def module(which: str) -> tuple[list[Job], Module]:
-    jobs = {"floats": lambda: [narrow_job(c, d) for c, d in narrow()],
-            "integers": lambda: [whole_job(c, d) for c, d in wide()]}[which]()
+def module(which: str, turn: int) -> tuple[list[Job], Module]:
+    """The cases of one turn, which are compiled at once."""
+    make, some = (narrow_job, narrow()) if which == "floats" else (whole_job, wide())
+    jobs = [make(c, d) for c, d in some[turn::TURNS]]
     return jobs, Module(jobs, HERE[-1])
+
+
+def job_and_result(which: str, number: int) -> tuple[Job, np.ndarray]:
+    at, turn = divmod(number, TURNS)
+    jobs, compiled = module(which, turn)
+    [result] = compiled.run(at)
+    return jobs[at], result
 
 
 def narrow() -> list[tuple[Case, DType]]:
@@ -72,9 +84,8 @@ def first_of_primitive(case: Case) -> bool:
 @pytest.mark.parametrize(("number", "case", "d"), [
     (k, c, d) for k, (c, d) in enumerate(narrow())], ids=str)
 def test_16_bit_floats(number: int, case: Case, d: DType) -> None:
-    jobs, compiled = module("floats")
-    [got], [want] = compiled.run(number), jobs[number].oracle()
-    y = jobs[number].graph.outputs["y"]
+    job, got = job_and_result("floats", number)
+    [want], y = job.oracle(), job.graph.outputs["y"]
     close(got, want, d if y.dtype.is_float else y.dtype, terms=20)
 
 
@@ -83,6 +94,6 @@ def test_16_bit_floats(number: int, case: Case, d: DType) -> None:
 @pytest.mark.parametrize(("number", "case", "d"), [
     (k, c, d) for k, (c, d) in enumerate(wide())], ids=str)
 def test_whole_numbers(number: int, case: Case, d: DType) -> None:
-    jobs, compiled = module("integers")
-    [got], [want] = compiled.run(number), jobs[number].oracle()
+    job, got = job_and_result("integers", number)
+    [want] = job.oracle()
     np.testing.assert_array_equal(got, want)
