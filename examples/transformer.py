@@ -12,15 +12,15 @@ letters, length = len(verse.ALPHABET), verse.LENGTH
 
 model = zt.Sequential([
     L.Input((length,), dtype="int32"),
-    L.Embedding(letters, 48),
+    L.Embedding(letters, 32),
     L.PositionEmbedding(),
-    L.TransformerDecoder(intermediate_dim=192, num_heads=4, activation="gelu",
+    L.TransformerDecoder(intermediate_dim=96, num_heads=4, activation="gelu",
                          normalize_first=True),
     L.LayerNormalization(),
     L.Dense(letters, activation="softmax"),
 ], name="poet", seed=1)
 
-program = model.compile("cpu", batch_size=32, optimizer=zt.optimizers.Adam(3e-3),
+program = model.compile("cpu", batch_size=32, optimizer=zt.optimizers.Adam(5e-3),
                         loss="sparse_categorical_crossentropy", metrics=["accuracy"], decode=True)
 history = program.fit(x, y, epochs=5, verbose=0)
 for epoch, loss in enumerate(history.history["loss"], start=1):
