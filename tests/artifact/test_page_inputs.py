@@ -30,6 +30,20 @@ def test_a_page_reads_text_as_the_model_does(browser: Browser, tmp_path: Path) -
     tab.close()
 
 
+@pytest.mark.parametrize("flat", [False, True], ids=["picture", "bars"])
+def test_a_page_shows_more_numbers_than_a_call_has_arguments(browser: Browser, tmp_path: Path, flat: bool) -> None:
+    """A picture of 480 x 480, or the first ten numbers and how many there are."""
+    model = zt.Sequential([L.Input((8, 8, 1)), L.UpSampling2D(60), *[L.Flatten()] * flat], name="large")
+    tab = browser.open(model.export(tmp_path, format="web", batch_size=1)[-1], NO_GPU)
+    tab.until(READY)
+    shown = ("document.querySelector('#outputs .note')?.innerText.includes((480 * 480 - 10).toLocaleString())" if flat else
+             "document.querySelector('#outputs canvas')?.width === 480")
+    tab.until(f"{FAILED} || {shown}")
+    assert tab.evaluate(f"{FAILED} === null && {shown}")
+    quiet(tab)
+    tab.close()
+
+
 @pytest.mark.parametrize("decode", [False, 4])
 def test_a_page_of_letters_writes_on(browser: Browser, tmp_path: Path, decode: int) -> None:
     """By the loop of `generate` where that was exported, else by a prediction for each letter."""
