@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from ztorch.layers.input_spec import InputSpec as InputSpec
     from ztorch.layers.layer import Layer as Layer
     from ztorch.layers.policies import DTypePolicy as DTypePolicy
+    from ztorch.layers.variable import Variable as Variable
     from ztorch.losses.loss import Loss as Loss
     from ztorch.metrics.metric import Metric as Metric
     from ztorch.model.model import Model as Model
@@ -125,7 +126,7 @@ _MODULES = ("backends", "callbacks", "constraints", "data", "errors", "initializ
 _NAMES = {"Input": "layers.core", "Layer": "layers.layer", "InputSpec": "layers.input_spec",
           "Loss": "losses.loss", "Metric": "metrics.metric", "Optimizer": "optimizers.optimizer",
           "Initializer": "initializers.initializer", "Regularizer": "regularizers.regularizer",
-          "DTypePolicy": "layers.policies", "Model": "model.model",
+          "DTypePolicy": "layers.policies", "Variable": "layers.variable", "Model": "model.model",
           "Sequential": "model.sequential", "Program": "program.program",
           "load": "program.program", "load_keras": "interchange.keras",
           "load_torch": "interchange.torch_export.live",
@@ -259,6 +260,10 @@ _dispatch("encode", "layers.encoded", "encode")
 _dispatch("save_onnx", "interchange.onnx", "save")
 _dispatch("weight", "arrays.program_weights", "weight")
 _dispatch("set_weight", "arrays.program_weights", "set_weight")
+_dispatch("weight_tensor", "arrays.weight_tensors", "weight_tensor")
+_dispatch("on_weights", "arrays.weight_tensors", "on_weights")
+_dispatch("constant", "arrays.weight_tensors", "constant")
+_dispatch("apply_gradients", "arrays.updates", "apply")
 _dispatch("added_losses", "arrays.layer_calls", "added_losses")
 _dispatch("reset_states", "arrays.layer_calls", "reset_states")
 _dispatch("stateless_call", "arrays.layer_calls", "stateless_call")

@@ -42,6 +42,10 @@ set_optimizer_state: Callable[[Any, Any], None]  # an optimizer, its states
 call_layer: Callable[..., Any]  # a layer, its inputs, training= -> its output
 on_numbers: Callable[..., Any]  # a name, a key, a function of values, operands -> its results
 stateless_call: Callable[[Any, Any, Any, Any, bool | None], Any]  # layer, weights, inputs, training
+weight_tensor: Callable[[Any], Any]  # a weight of a layer -> a tensor of its value
+on_weights: Callable[..., Any]  # a name of an op, arguments with weights, attributes -> its result
+constant: Callable[[Any], Any]  # a tensor beside symbolic ones -> an array; no value of a weight
+apply_gradients: Callable[[Any, Any, Any], None]  # an optimizer, gradients, weights of layers
 added_losses: Callable[[Any], list[Any]]  # a layer -> the losses that its last call added
 reset_states: Callable[[Any], None]  # a layer
 from_library: Callable[[str], Any]  # a public name of `library/` -> its object

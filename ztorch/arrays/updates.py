@@ -17,15 +17,19 @@ from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import node_from, node_of_array
 from ztorch.arrays.memory import memory
 from ztorch.arrays.node import TensorNode, computed
+from ztorch.arrays.placement import default_device, memory_of
+from ztorch.arrays.realize import realize
 from ztorch.arrays.recording import record
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.arrays.weight_cells import cell_of
 from ztorch.dtypes import to_storage
 from ztorch.errors import ConfigError, DeviceError, ShapeError
 from ztorch.graph.op import first_value, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.trees import flatten, leaf_names, unflatten
 from ztorch.graph.value import Graph, Value
+from ztorch.layers.weight import Weight
 from ztorch.optimizers.optimizer import Optimizer
 
 RATE = "optimizer/learning_rate"
@@ -174,6 +178,30 @@ def update(optimizer: Optimizer, params: Any, grads: Any) -> Any:
     for cell, node in zip(step.changed, results[len(weights):], strict=True):
         cell.set(node)
     return unflatten(tree, map(tensor_of, results[:len(weights)]))
+
+
+def apply(optimizer: Optimizer, gradients: Sequence[Any], weights: Sequence[Weight] | None) -> None:
+    """Changes weights of layers by a step of an optimizer; see `Optimizer.apply`."""
+    of = f"{type(optimizer).__name__}.apply"
+    if weights is None:
+        raise ConfigError(f"{of} outside of a train_step takes the weights, too: "
+                          f"{of.lower()}(gradients, model.trainable_weights)")
+    gradients, weights = list(gradients), list(weights)
+    if len(gradients) != len(weights):
+        raise ShapeError(f"{of} takes a gradient for each weight: there are {len(gradients)} "
+                         f"gradients and {len(weights)} weights")
+    if not weights:
+        return
+    cells = [cell_of(w, memory_of(default_device())) for w in weights]
+    names = [f"{k}/{w.path}" for k, w in enumerate(weights)]
+    new = update(optimizer, {name: tensor_of(cell.get()) for name, cell in zip(
+        names, cells, strict=True)}, dict(zip(names, gradients, strict=True)))
+    nodes = [(new[name] if w.constraint is None else w.constraint(new[name])).node
+             for name, w in zip(names, weights, strict=True)]
+    if not is_tracing():
+        realize(nodes)
+    for cell, node in zip(cells, nodes, strict=True):
+        cell.set(node)
 
 
 def _settings(optimizer: Optimizer) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ztorch.errors import ConfigError, ShapeError, nearest
+from ztorch.errors import ShapeError, nearest
 
 # Python's name of an operator -> the op. Those with two operands exist reflected as well.
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "divide", "pow": "power",
@@ -33,6 +33,11 @@ class Operators:
     instead: ClassVar[Mapping[str, str]] = {}  # of names that are not ops; `ops/` says it
     # Turns the arguments of a user's call into those of the op; `ops/` says for which.
     translated: ClassVar[Mapping[str, Callable[..., Any] | None]] = {}
+
+    @property
+    def compares(self) -> bool:
+        """Whether == compares elements, not objects."""
+        return True
 
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
@@ -145,13 +150,10 @@ def compared(op: str, x: Operators, other: Any) -> Any:
     """x == other or x != other: by element where users write it, as in Keras, and by identity in
     this package and in dicts of Python's own modules, which look values up."""
     room = sys._getframe(2).f_globals.get("__name__", "").partition(".")[0]
-    if room == "ztorch" or room in sys.stdlib_module_names or not (
+    if room == "ztorch" or room in sys.stdlib_module_names or not x.compares or not (
             hasattr(other, "shape") or isinstance(other, (bool, int, float))):
         return NotImplemented
-    try:
-        return x.apply_op(op, x, other)
-    except ConfigError:  # a weight outside of calls has no tensor
-        return NotImplemented
+    return x.apply_op(op, x, other)
 
 
 class ComparedByElement(Operators):

@@ -12,7 +12,7 @@ from ztorch.dtypes import boolean
 from ztorch.kernels.calls import CallRules
 from ztorch.kernels.patterns import Update, element_update, flag, variable_update
 from ztorch.kernels.reading import BadIndex, ElementIndex, check_inside, index_of
-from ztorch.kernels.scope import Variable
+from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.sums import extreme_over, sum_over
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.writing import COMBINE, combined_first, reduce_iterations, write
@@ -109,7 +109,7 @@ class AssignmentRules(CallRules):
         now = len(self.loops)
         depth = now if old is None or self.parallel(old.depth) else old.depth
         changes = now if old is None else max(old.changes, depth)
-        self.env[name] = Variable(x, depth, changes, len(self.masks), fixed, of)
+        self.env[name] = KernelVariable(x, depth, changes, len(self.masks), fixed, of)
         if self.assigned:
             self.assigned[-1].add(name)
 
@@ -147,12 +147,12 @@ class AssignmentRules(CallRules):
         self.env[name] = replace(old, value=x)
         return True
 
-    def _combined(self, s: ast.stmt, update: Update, old: Variable, condition: Any,
+    def _combined(self, s: ast.stmt, update: Update, old: KernelVariable, condition: Any,
                   inner: tuple[LoopVar, ...]) -> LoopTensor:
         total = self._over_iterations(s, update, old, condition, inner)
         return self.arithmetic.apply(COMBINE[update.reduction][0], old.value, total)
 
-    def _over_iterations(self, s: ast.stmt, update: Update, old: Variable, condition: Any,
+    def _over_iterations(self, s: ast.stmt, update: Update, old: KernelVariable, condition: Any,
                          over: tuple[LoopVar, ...]) -> LoopTensor:
         """What the iterations of some loops combine with a variable or an element."""
         a = self.arithmetic

@@ -16,7 +16,7 @@ from ztorch.errors import KernelError
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value, topological
-from ztorch.kernels.scope import Scope, Variable
+from ztorch.kernels.scope import KernelVariable, Scope
 from ztorch.kernels.tiles import LoopTensor
 
 MOST_AT_ONCE = 64 << 20  # bytes of a product, or of the arrays of the kernel, if they are larger
@@ -28,7 +28,7 @@ MOST_STATES = 16 << 20
 class _State(NamedTuple):
     """What a translation changes."""
 
-    env: dict[str, Variable]
+    env: dict[str, KernelVariable]
     notes: dict[tuple[str, int], str]
     assigned: list[set[str]]
 
@@ -62,7 +62,7 @@ def run_blocks(t: Scope, s: ast.For, at_once: Callable[[], None],
         t.note_more(s, f"at once, its products would take {needs >> 20} MiB")
 
 
-def _with_gradient_of(x: Variable, other: Variable) -> Variable:
+def _with_gradient_of(x: KernelVariable, other: KernelVariable) -> KernelVariable:
     """A variable with the gradient of another way to compute it."""
     a, b = x.value, other.value
     if not (isinstance(a, LoopTensor) and isinstance(b, LoopTensor)) or a.value is b.value or (

@@ -15,7 +15,7 @@ from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.expressions import ExpressionRules, Method
 from ztorch.kernels.known_functions import CONSTANT_FUNCTIONS, FUNCTIONS, METHODS, cast_rule
 from ztorch.kernels.library_ops import apply_op, library_op
-from ztorch.kernels.scope import Loop, Variable
+from ztorch.kernels.scope import KernelVariable, Loop
 from ztorch.kernels.thread_functions import THREAD_FUNCTIONS, atomic_add
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.unsupported_syntax import INSTEAD_OF_FUNCTIONS
@@ -120,7 +120,7 @@ class CallRules(ExpressionRules):
         var = LoopVar(clause.target.id, len(counts))
         before, depth = dict(self.env), len(self.masks)
         self.loops.append(Loop(var))
-        self.env[var.name] = Variable(Affine({var: counts.step}, counts.start).simple())
+        self.env[var.name] = KernelVariable(Affine({var: counts.step}, counts.start).simple())
         self.masks += [self.arithmetic.truth(self.value(test)) for test in clause.ifs]
         x = self.arithmetic.tile(self.value(generator.elt))
         condition = self.condition(depth)

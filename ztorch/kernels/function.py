@@ -17,7 +17,7 @@ from ztorch.graph.hints import Hints
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Value
 from ztorch.kernels.arithmetic import NUMBERS, TileArithmetic
-from ztorch.kernels.scope import Variable
+from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.signature import Signature, parse_signature
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.statements import StatementRules
@@ -118,7 +118,7 @@ class KernelFunction:
         t.max_steps = self.max_steps
         for name, x in arguments.items():
             value = LoopTensor(x, (), name in numbers) if isinstance(x, Value) else x
-            t.env[name] = Variable(value, fixed=f"{name} is an argument")
+            t.env[name] = KernelVariable(value, fixed=f"{name} is an argument")
         result = t.function()
         parts = result if isinstance(result, tuple) else (result,)
         values = [t.arithmetic.tile(part).value for part in parts]

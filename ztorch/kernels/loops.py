@@ -17,7 +17,7 @@ from ztorch.kernels.dependence import Counters, conflict, written_from_before
 from ztorch.kernels.known_functions import grid
 from ztorch.kernels.ordered_loops import run_in_order
 from ztorch.kernels.row_loops import DataBounds, run_rows
-from ztorch.kernels.scope import Loop, Variable
+from ztorch.kernels.scope import KernelVariable, Loop
 from ztorch.kernels.thread_functions import threads
 from ztorch.kernels.thread_loops import run_threads
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
@@ -185,7 +185,7 @@ class LoopRules(AssignmentRules):
         self.loops += [Loop(v) for v in loops]
         depth = len(self.loops)
         for name, counter in counters.items():
-            self.env[name] = Variable(counter, depth, depth, len(self.masks),
+            self.env[name] = KernelVariable(counter, depth, depth, len(self.masks),
                                       "it counts iterations")
         if past is not None:
             self.masks.append(self.arithmetic.compare(*past))

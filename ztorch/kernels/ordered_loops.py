@@ -27,7 +27,7 @@ from ztorch.kernels.dependence import written
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.overlap import overlaps, slope
 from ztorch.kernels.reading import ElementIndex
-from ztorch.kernels.scope import Loop, Variable, replace_variable
+from ztorch.kernels.scope import KernelVariable, Loop, replace_variable
 from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar, full, reordered, union
 from ztorch.kernels.uses import assigned, definitions, parts, reads_of
 
@@ -145,14 +145,15 @@ def _translate_body(t: ExpressionRules, s: ast.For, steps: LoopBuilder, name: st
     t.loops.append(Loop(steps.var, steps))
     depth = len(t.loops)
     counter = first.plus(Affine({steps.var: step}))
-    t.env[name] = Variable(counter, depth, depth, masks, "it counts iterations")
+    t.env[name] = KernelVariable(counter, depth, depth, masks, "it counts iterations")
     for n, x in carries.items():
         t.env[n] = replace(before[n], value=x, changes=depth)
     t.assigned.append(set())
     body = s.body
     if last is not None:
         op = ast.Lt() if step > 0 else ast.Gt()
-        t.env["<inside>"] = Variable(t.arithmetic.compare(op, counter, last), depth, depth, masks)
+        inside = t.arithmetic.compare(op, counter, last)
+        t.env["<inside>"] = KernelVariable(inside, depth, depth, masks)
         test = ast.copy_location(ast.Name("<inside>", ast.Load()), s)
         body = [ast.copy_location(ast.If(test, body, []), s)]
     t.block(body)

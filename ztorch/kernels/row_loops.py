@@ -32,7 +32,7 @@ from ztorch.kernels.dependence import Counters, conflict, own_elements, written
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.known_functions import grid
 from ztorch.kernels.patterns import element_update
-from ztorch.kernels.scope import Variable
+from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.thread_loops import run_program
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.thread_rules import ThreadRules
@@ -196,7 +196,7 @@ class RowRules(ThreadRules):
         """Sets a variable to an element."""
         self.statements.append(element)
         self.set(self.prefix + name, LoopTensor(element.result, (), weak))
-        self.env[name] = Variable(OwnVariable(self.prefix + name))
+        self.env[name] = KernelVariable(OwnVariable(self.prefix + name))
 
     def passable_arrays(self) -> dict[Value, str]:
         return {}  # only the loop itself may write
@@ -217,7 +217,7 @@ class RowRules(ThreadRules):
         values: list[Any] = [*places] if len(targets) == len(places) else [tuple(places)]
         for target, x in zip(targets, values, strict=True):
             assert isinstance(target, ast.Name)
-            self.env[target.id] = Variable(x, fixed="it numbers rows")
+            self.env[target.id] = KernelVariable(x, fixed="it numbers rows")
         statements, self.statements = self.statements, []
         self.run(s.body)
         self.statements = [*statements, Branch(OPS.less(number, rows.count),

@@ -17,7 +17,7 @@ from ztorch.kernels.tiles import Affine, Axes, LoopTensor, LoopVar
 
 
 @dataclass(frozen=True)
-class Variable:
+class KernelVariable:
     """The value of a name."""
 
     value: Any  # a number, an index, a tile, or any constant Python object
@@ -75,7 +75,7 @@ class Scope:
         self.source = source
         self.arithmetic = arithmetic
         self.calls = calls  # the functions that are being translated, outer ones first
-        self.env: dict[str, Variable] = {}
+        self.env: dict[str, KernelVariable] = {}
         self.loops: list[Loop] = []
         self.masks: list[Any] = []  # conditions around the line
         self.assigned: list[set[str]] = []  # for each open branch: variables that it set

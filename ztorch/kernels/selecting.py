@@ -11,7 +11,7 @@ from typing import Any
 from ztorch.graph.op import OPS
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.patterns import Selection
-from ztorch.kernels.scope import Variable
+from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.tiles import Axes, LoopTensor, full, union
 from ztorch.kernels.writing import neutral
 
@@ -73,7 +73,7 @@ class _Iterations:
         return LoopTensor(OPS.reshape(y, y.shape[:-1]), self.kept)
 
 
-def _candidates(t: ExpressionRules, choice: Selection, best: Variable) -> LoopTensor:
+def _candidates(t: ExpressionRules, choice: Selection, best: KernelVariable) -> LoopTensor:
     """The numbers among which the best is chosen. Iterations that are skipped, and NaN, which never
     wins a comparison, are replaced by a number that is no better than any."""
     a = t.arithmetic

@@ -12,7 +12,7 @@ from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.control_flow import without_jumps
 from ztorch.kernels.loops import LoopRules
 from ztorch.kernels.patterns import selection
-from ztorch.kernels.scope import Variable
+from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.selecting import run_selection
 from ztorch.kernels.source import source_of
 from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
@@ -57,7 +57,7 @@ class StatementRules(LoopRules):
             argument = nodes.get(id(x))
             variable = self.env.get(argument.id) if isinstance(argument, ast.Name) else None
             changes = variable.changes if variable else len(self.loops)
-            inner.env[name] = Variable(x, len(self.loops), changes, len(self.masks),
+            inner.env[name] = KernelVariable(x, len(self.loops), changes, len(self.masks),
                                        fixed=f"{name} is an argument")
         return inner.function()
 

@@ -17,7 +17,7 @@ from ztorch.graph.threads import THREADS, THREADS_RESULT
 from ztorch.graph.value import Value
 from ztorch.kernels.control_flow import thread_without_jumps
 from ztorch.kernels.expressions import ExpressionRules
-from ztorch.kernels.scope import Variable
+from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.thread_numbers import ThreadMemory
 from ztorch.kernels.thread_rules import ThreadRules
 from ztorch.kernels.tiles import LoopTensor
@@ -125,7 +125,7 @@ def _number(rules: ThreadRules, target: ast.expr, number: LoopTensor, shape: Any
                                  f"{len(_axes(shape))} axes", "zt.threads gives a number "
                                  "for a size, and a tuple of numbers for a tuple of sizes")
     for name, x in zip(names, parts, strict=True):
-        rules.env[name.id] = Variable(x, fixed="it numbers threads")  # type: ignore[attr-defined]
+        rules.env[name.id] = KernelVariable(x, fixed="it numbers threads")  # type: ignore[attr-defined]
 
 
 def _axes(x: Any) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from ztorch.kernels.arithmetic import NUMBERS
 from ztorch.kernels.control_flow import END_FLAG, thread_without_jumps
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.known_functions import grid
-from ztorch.kernels.scope import Variable
+from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.thread_folds import ThreadFolds, range_call
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
@@ -66,7 +66,7 @@ class ThreadRules(ThreadFolds):
             bound = inner.source.signature(function, args, named)
         except TypeError as error:
             raise self.source.error(node, str(error)) from None
-        inner.env = {n: Variable(x, fixed=f"{n} is an argument") for n, x in bound.items()}
+        inner.env = {n: KernelVariable(x, fixed=f"{n} is an argument") for n, x in bound.items()}
         body = thread_without_jumps(inner.source, inner.source.tree.body)
         last = body[-1]
         returns = isinstance(last, ast.Return) and last.value is not None
@@ -138,13 +138,13 @@ class ThreadRules(ThreadFolds):
                                     "use another name, or write into an array")
         own = isinstance(x, LoopTensor) and x.value in self.memory.own
         if name in self.once or (own and name in self.single):
-            self.env[name] = Variable(x)
+            self.env[name] = KernelVariable(x)
             return
         if own:
             raise self.source.error(target, f"{name} is set in several places, and an array of a "
                                     "thread in one", "set its elements, or use another name")
         self.set(self.prefix + name, self.number(target, x))
-        self.env[name] = Variable(OwnVariable(self.prefix + name))
+        self.env[name] = KernelVariable(OwnVariable(self.prefix + name))
 
     # -- structure -------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class ThreadRules(ThreadFolds):
         if step < 0:
             number = a.apply("neg", number)
         before = dict(self.env)
-        self.env[s.target.id] = Variable(number, fixed="it counts iterations")
+        self.env[s.target.id] = KernelVariable(number, fixed="it counts iterations")
         test, proceed = self._loop_test(s)
         body = self._within(s.body)
         self.env = before

@@ -16,6 +16,7 @@ from ztorch.graph.value import Value
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
 from ztorch.layers.symbol import as_symbol, leaves
+from ztorch.layers.weight import Weight
 
 MOST_TENSORS = 1 << 16  # operands of an op
 _LOGITS = ("softmax", "sigmoid")  # a loss prefers their argument to their result
@@ -87,11 +88,13 @@ class Operation(Layer):
             if x is Ellipsis:
                 return {"ellipsis": True}
             if dispatch.is_tensor(x):
-                x = x.numpy()
+                x = dispatch.constant(x)
             if isinstance(x, (np.ndarray, np.generic)):
                 return {"array": x.tolist(), "dtype": x.dtype.name}
             if x is None or isinstance(x, (bool, int, float, str)):
                 return x
+            if isinstance(x, Weight):
+                x = dispatch.constant(x.tensor)
             raise ConfigError(f"zt.ops.{op} on tensors of a model takes numbers and arrays besides "
                               f"them, not {x!r}; use a Lambda")
 

@@ -79,15 +79,33 @@ def with_context(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def adopt_attributes(layer: Any) -> None:
-    """Adopts the layers in attributes of a layer written as in Keras, including lists, and names
-    unnamed weights after their attributes."""
+    """Adopts the layers and variables in attributes of a layer written as in Keras, including
+    lists, and names unnamed weights after their attributes."""
     for name, x in list(vars(layer).items()) if layer.is_plain else ():
         for item in leaves(x) if name not in NOT_ATTRIBUTES else ():
             if isinstance(item, LayerNode) and not any(item is other for other in layer.adopted):
                 layer.adopt(item, attribute=name)
+            if isinstance(item, Weight) and item.is_alone:
+                _take(layer, item, name)
         names = {w.name for w in layer.own_weights}
         if isinstance(x, Weight) and not x.has_own_name and name not in names:
             x.name, x.has_own_name = checked_name(name, "weight"), True
+
+
+def _take(layer: Any, variable: Weight, attribute: str) -> None:
+    """Makes a variable a weight of the layer that has it as an attribute."""
+    names = {w.name for w in layer.own_weights}
+    name = variable.name if variable.has_own_name else checked_name(attribute, "variable")
+    variable.layer, variable.name, variable.has_own_name = layer, unused(name, names), True
+    variable.is_alone = False
+    layer.own_weights.append(variable)
+
+
+def need_floats(of: str, kind: Any) -> None:
+    """Raises Unsupported for weights of a dtype that is not one of floats."""
+    if kind is not None and not dtype(kind).is_float:
+        raise Unsupported(f"{of}: a weight of dtype {dtype(kind).long}: weights are floats; use "
+                          "dtype='float32', which counts exactly to 2**24")
 
 
 def weight_arguments(layer: Any, name: Any, shape: Any, initializer: Any,
@@ -97,9 +115,7 @@ def weight_arguments(layer: Any, name: Any, shape: Any, initializer: Any,
 
     An unnamed weight is called "weight" until the attribute that holds it is known.
     """
-    if kind is not None and not dtype(kind).is_float:
-        raise Unsupported(f"layer {layer.name!r}: a weight of dtype {dtype(kind).long}: weights "
-                          "are floats; use dtype='float32', which counts exactly to 2**24")
+    need_floats(f"layer {layer.name!r}", kind)
     if not isinstance(name, str | None):  # (shape, initializer), as in Keras
         left_out = isinstance(shape, tuple) and not shape
         name, shape, initializer = None, name, initializer if left_out else shape

@@ -1,7 +1,6 @@
 """Symbolic tensors, with which models are declared. They have a shape and a dtype, but no numbers.
 
-Calling a layer on symbolic tensors returns new ones and records a LayerCall. A Model follows these
-calls back from its outputs.
+Calling a layer on them records a LayerCall. A Model follows these calls back from its outputs.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ztorch import dispatch
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import ALIASES, REGISTRY, leaf
@@ -227,7 +227,7 @@ def declare(layer: LayerNode, args: tuple[Any, ...], keywords: dict[str, Any]) -
 def _argument(x: Any) -> Any:
     """An argument of a call: Inputs as symbolic tensors, tensors with numbers as arrays."""
     if isinstance(x, Operators) and not isinstance(x, (Value, StandIn)):
-        return x.numpy()
+        return dispatch.constant(x)
     return x if as_symbol(x) is None else as_symbol(x)
 
 
@@ -296,5 +296,5 @@ def source(layer: LayerNode, shape: Shape, d: DType | str,
            batch: int | None = None) -> SymbolicTensor:
     """The symbolic tensor of an Input."""
     with layer_scope(layer.name):
-        return SymbolicTensor(leaf("input", layer.name, (1, *shape), d), layer, None, {},
-                              batch=batch)
+        value = leaf("input", layer.name, (1, *shape), d)
+    return SymbolicTensor(value, layer, None, {}, batch=batch)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztorch import ops
+from ztorch import dispatch, ops
 from ztorch.arguments import need_no_mask
+from ztorch.dtypes import DType, f32
 from ztorch.errors import ConfigError, WeightsError
 from ztorch.graph.op import ALIASES, REGISTRY
 from ztorch.graph.value import StandIn, Value
@@ -86,8 +87,11 @@ class Weight(StandIn):
 
     The value is on the host, or in its home: the program that was last compiled or trained with the
     weight. In the `call` of a layer written as in Keras, a weight acts as its tensor: `x @
-    self.kernel`.
+    self.kernel`. Outside of calls and steps, such as in other methods of a layer that get tensors
+    with numbers, it acts as a tensor of its current value.
     """
+
+    is_alone = False  # whether it is a variable that no layer has taken yet
 
     def __init__(self, layer: LayerNode, name: str, shape: Shape, initializer: Initializer,
                  trainable: bool):
@@ -217,6 +221,7 @@ class Weight(StandIn):
         if context is None:
             self.value = value
             return
+        self.need_layer()
         tensor = tensors_of(value)
         if tuple(getattr(tensor, "shape", ())) != self.shape:
             raise WeightsError(f"weight {self.path!r} has shape {self.shape}, and is assigned "
@@ -236,16 +241,31 @@ class Weight(StandIn):
         return self.value.copy()
 
     @property
-    def tensor(self) -> Value:
-        """The weight as a tensor of the traced graph."""
+    def dtype(self) -> DType:
+        """The dtype of the tensor: that of the model while it is traced, else float32."""
+        return f32 if tracing.get() is None else self.tensor.dtype
+
+    @property
+    def tensor(self) -> Any:
+        """The weight as a tensor: of the traced graph, or with its current numbers."""
         context = tracing.get()
         if context is None:
-            raise ConfigError(f"weight {self.path!r} is a tensor only in the call of a layer; "
-                              "weight.value is its array")
+            return dispatch.weight_tensor(self)
+        self.need_layer()
         return context.read(self)
+
+    def need_layer(self) -> None:
+        """Raises a ConfigError if no layer has it, so that a model would not train it."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether == compares elements: where the weight is a tensor of a graph."""
+        return tracing.get() is not None
 
     @staticmethod
     def apply_op(name: str, *args: Any, **attrs: Any) -> Any:
+        if tracing.get() is None:
+            return dispatch.on_weights(name, args, attrs)
         return getattr(ops, name)(*map(tensors_of, args),
                                   **{k: tensors_of(x) for k, x in attrs.items()})
 

@@ -28,7 +28,6 @@ REPLACEMENTS = {
     "GradientTape": "self.gradients(loss, weights) in a train_step, and zt.grad(f) elsewhere",
     "StatelessScope": "zt.grad of functions, and model.stateless_call",
     "SymbolicScope": "nothing: layers are called on the result of zt.Input",
-    "Variable": "add_weight of a layer, or zt.tensor, which never changes",
     **dict.fromkeys(("save", "savez"), "zt.save_tensors(tree, path) for tensors, and "
                     "save(path) of models and programs"),
     "load_weights": "model.load_weights(path)",

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 import ztorch.ops  # noqa: F401 (fills OPS)
+from ztorch import dispatch
 from ztorch.config import Named, fraction, number, positive
 from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf
-from ztorch.graph.running_step import need_step
+from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value, layer_scope
 from ztorch.optimizers.around import accumulated, averaged, shrunk
 from ztorch.optimizers.slots import Slots
@@ -163,22 +164,30 @@ class Optimizer(StepsOnTensors, Named, family="optimizer", such_as="sgd"):
 
     def apply(self, gradients: Sequence[Any], trainable_variables: Sequence[Any] | None = None,
               ) -> None:
-        """Updates weights in the `train_step` of a model.
+        """Updates weights: in the `train_step` of a model, or in a training loop of one's own.
 
         Args:
             gradients: The gradient of each weight.
-            trainable_variables: The weights; None: all trainable weights. Default: `None`.
+            trainable_variables: The weights, as `model.trainable_weights`. In a `train_step`, None
+                means all trainable weights. Default: `None`.
 
         Raises:
-            ConfigError: No `train_step` is being traced, or another optimizer updates one of the
-                weights.
+            ConfigError: Another optimizer of the step updates one of the weights, or a loop does
+                not name the weights.
 
         Examples:
-            ```python
-            self.optimizer.apply(self.gradients(loss, weights), weights)
-            ```
+            >>> import ztorch as zt
+            >>> w = zt.Variable([1.0, 2.0])
+            >>> slope = zt.grad(lambda w: (w * w).sum())(w.tensor)
+            >>> zt.optimizers.SGD(0.25).apply([slope], [w])
+            >>> w.numpy().tolist()
+            [0.5, 1.0]
         """
-        need_step(f"{type(self).__name__}.apply").apply(self, gradients, trainable_variables)
+        step = running_step.get()
+        if step is None:
+            dispatch.apply_gradients(self, gradients, trainable_variables)
+        else:
+            step.apply(self, gradients, trainable_variables)
 
     def apply_gradients(self, gradients_and_weights: Iterable[tuple[Any, Any]]) -> None:
         """`apply` for pairs of a gradient and a weight.

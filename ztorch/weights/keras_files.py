@@ -102,9 +102,9 @@ def _modules(h5py: Any, file: Any, source: str, with_layer_names: bool) -> Itera
             raise ValueError("it has more groups than any model")
         below = _members(h5py, group, source)
         variables = _members(h5py, below["vars"], source) if "vars" in below else {}
-        if variables and path:
+        if variables:
             folder = "/".join(path)
-            tensors = {key: _stored(h5py, variables[key], f"{folder}/vars/{key}", source)
+            tensors = {key: _stored(h5py, variables[key], "/".join([*path, "vars", key]), source)
                        for key in sorted(variables, key=lambda k: (len(k), k))}
             layer_names = ["/".join(names)] if with_layer_names else []
             yield FileModule((folder, *layer_names), tensors)
@@ -183,8 +183,8 @@ def write(parts: Sequence[ModelPart], values: Mapping[Weight, np.ndarray], model
         root.create_group("vars").attrs["name"] = model
         for part in parts:
             path, name = part.names
-            group = root.create_group(path).create_group("vars")
-            group.attrs["name"] = name.rpartition("/")[2]
+            group = root.create_group(f"{path}/vars") if path else root["vars"]
+            group.attrs["name"] = name.rpartition("/")[2] or model
             for key, array in part.write(values).items():
                 group[key] = array
         if optimizer:

@@ -42,7 +42,13 @@ _KERAS_CLASSES = {  # our classes that have another name in Keras
 def parts(model: Network) -> list[ModelPart]:
     """A model as the groups of a Keras file; names of layers are second names of a group."""
     walk = _attributes(model, "", "", set()) if model.own_call else _numbered(model, "", "")
-    return [part for part in walk if part.entries]
+    return [part for part in (_own(model, "", ""), *walk) if part.entries]
+
+
+def _own(layer: Layer, path: str, name: str) -> ModelPart:
+    """The weights that a user's class makes itself: in Keras those that train come first."""
+    weights = sorted(layer.own_weights, key=lambda w: not w.trainable)
+    return ModelPart(layer, (path, name), {str(k): Entry((w,)) for k, w in enumerate(weights)})
 
 
 def _numbered(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
@@ -106,7 +112,7 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
             if inner.name in _BLOCK:
                 yield from _walk(inner, f"{path}/{_BLOCK[inner.name]}", f"{name}/{inner.name}")
     elif is_user_defined(layer):
-        yield part(sorted(layer.own_weights, key=lambda w: not w.trainable))
+        yield _own(layer, path, name)
         yield from _attributes(layer, f"{path}/", f"{name}/", set())
     else:
         yield part(layer.own_weights)
