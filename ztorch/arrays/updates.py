@@ -196,8 +196,9 @@ def apply(optimizer: Optimizer, gradients: Sequence[Any], weights: Sequence[Weig
     names = [f"{k}/{w.path}" for k, w in enumerate(weights)]
     new = update(optimizer, {name: tensor_of(cell.get()) for name, cell in zip(
         names, cells, strict=True)}, dict(zip(names, gradients, strict=True)))
-    nodes = [(new[name] if w.constraint is None else w.constraint(new[name])).node
-             for name, w in zip(names, weights, strict=True)]
+    values: list[Any] = [x if w.constraint is None else w.constraint(x)
+                         for x, w in zip(map(new.get, names), weights, strict=True)]
+    nodes = [x.node for x in values]
     if not is_tracing():
         realize(nodes)
     for cell, node in zip(cells, nodes, strict=True):
