@@ -7,14 +7,23 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ztorch.dtypes import DType, boolean, storage_dtype
+from ztorch.dtypes import i32, storage_dtype
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.emit import Emitter
-from ztorch.lower.grid.held_rows import crowding, element_registers, sharing_threads
+from ztorch.lower.grid.held_rows import (
+    crowding,
+    element_registers,
+    element_size,
+    handed_values,
+    held_turns,
+    sharing_threads,
+)
+from ztorch.lower.grid.row_rests import RowRest, rest_bytes
+from ztorch.lower.grid.team_totals import TeamTotals
 from ztorch.lower.grid.teams import Team, grid_axes, team
 from ztorch.lower.grid.workgroups import (
     along,
@@ -49,8 +58,8 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
         ways += [n for n in HELD_LONG_THREADS if n <= grid.threads]
     element = element_registers(region)
     held = [h for n in ways for w in dict.fromkeys((width, 1)) if not _held_refusal(
-        h := replace(s, team_ways=n, width=w, turns_held=math.ceil(_counts(axes, w)[1] / n)),
-        region, axes, grid)]
+        h := replace(s, team_ways=n, width=w, turns_held=held_turns(
+            math.ceil(_counts(axes, w)[1] / n), n, w * element, grid)), region, axes, grid)]
     # As usual if that is possible; otherwise alone, with as many threads as possible.
     return min(held, key=lambda h: crowding(h, element, grid), default=s)
 
@@ -85,22 +94,36 @@ def refusal(s: GridRowSchedule, region: Region, limits: Limits) -> str:
         return (f"team(rows={s.team_rows}, ways={s.team_ways}) has {size} threads, and they "
                 f"exchange values in subgroups of {grid.subgroup}")
     across = s.width if axes.by_columns else 1
-    needed = size * across * sum({storage_dtype(summing(v.dtype)): summing(v.dtype).bytes
-                                  for v in region.members if v.op.kind == "reduce"}.values())
+    needed = _exchanged_bytes(region, size * across)
     if s.team_ways > 1 and needed > grid.shared_bytes:
         return f"its threads share {needed} bytes of {grid.shared_bytes}"
     return ""
 
 
+def _exchanged_bytes(region: Region, numbers: int) -> int:
+    """Shared memory in which threads exchange so many partial results of each dtype."""
+    return numbers * sum({storage_dtype(summing(v.dtype)): summing(v.dtype).bytes
+                          for v in region.members if v.op.kind == "reduce"}.values())
+
+
 def _held_refusal(s: GridRowSchedule, region: Region, axes: Axes, grid: GridLimits) -> str:
     """Why threads cannot hold rows in registers; empty if they can."""
     results, each = _counts(axes, s.width)
-    if axes.by_columns or results % s.team_rows or s.turns_held != math.ceil(each / s.team_ways):
-        return (f"turns(held={s.turns_held}) must be the number of iterations of a thread, which "
+    turns, handed = math.ceil(each / s.team_ways), handed_values(region)
+    if axes.by_columns or results % s.team_rows or not 0 < s.turns_held <= turns:
+        return (f"turns(held={s.turns_held}) must be 1 to {turns}, the iterations of a thread, and "
                 "needs whole rows per workgroup")
     if s.team_ways > each:
         return f"turns(held={s.turns_held}): {s.team_ways} threads hold {each} parts of a row"
-    element = element_registers(region)
+    if s.turns_held < turns:
+        if s.width > 1 or s.team_rows > 1:
+            return (f"turns(held={s.turns_held}) leaves a rest of {turns - s.turns_held} turns, "
+                    "which needs rows=1 and width(1)")
+        needed = _exchanged_bytes(region, s.team_ways) + rest_bytes(
+            handed, each - s.turns_held * s.team_ways)
+        if needed > grid.shared_bytes:
+            return f"its threads share {needed} bytes of {grid.shared_bytes}"
+    element = element_size(handed, i32.bytes)
     if sharing_threads(s, element, grid) < 0:
         return (f"turns(held={s.turns_held}) needs {s.turns_held * s.width * element} registers of "
                 "a thread, which has fewer")
@@ -143,7 +166,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         at = b.add(b.mul(g, shared.rows), row)
         active = b.lt(at, rows) if rows % shared.rows else None
         e = along(Emitter(b, memory, members=region.flat), at, axes.outer, down)
-        nest = _TeamNest(b, region, phases, target, axes, columns, across, limits, shared,
+        nest = _TeamNest(b, region, phases, target, axes, columns, across, grid, shared,
                          s.turns_held)
         nest.run(e, t, row, share, active)
 
@@ -152,13 +175,16 @@ class _TeamNest:
     """The passes over the inner loop for one thread."""
 
     def __init__(self, b: Builder, region: Region, phases: Phases, target: Mapping[Value, str],
-                 axes: Axes, columns: int, lanes: int, limits: Limits, shared: Team, held: int):
+                 axes: Axes, columns: int, lanes: int, grid: GridLimits, shared: Team, held: int):
         self.b, self.region, self.phases, self.target = b, region, phases, target
         self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
-        self.limits, self.team, self.turns_held = limits, shared, held
+        self.team, self.turns_held = shared, held
         self.held: list[Emitter] = []  # scopes of the iterations, if their values are kept
         self.last_active: Operand | None = None  # whether a thread has the last one; None: all do
-        self.scratch: dict[DType, str] = {}
+        self.totals = TeamTotals(b, shared, grid.subgroup)
+        first = held * shared.ways
+        self.rest = RowRest(b, handed_values(region) if held else (), first,
+                            max(0, columns - first), axes.full)
 
     def run(self, e: Emitter, t: Operand, row: Operand, share: Operand,
             active: Operand | None) -> None:
@@ -173,12 +199,12 @@ class _TeamNest:
                 for v in region.members:  # once per row, not per element
                     if v.op.kind == "map" and region.is_row(v) and phases.ready[v] <= p:
                         scope.element(v, unflatten(region.flat[v].replace(self.full), v.shape))
-                self._pass(scope, share, stores, variables)
+                self._pass(scope, share, p, stores, variables)
             written |= {v: self.target[v] for v in stores}
             for v, variable in variables.items():
                 x = b.get(variable)
                 x = b.fold(v.op.opcode, x) if self.lanes > 1 else x
-                e.here[v] = b.cast(self._total(v, x, t, row, share), dtype=v.dtype)
+                e.here[v] = b.cast(self.totals.of(v, x, t, row, share), dtype=v.dtype)
         rows = phases.rows(self.target)
         if rows:
             if self.team.ways > 1 and {self.target[v] for v in rows} & set(e.memory.values()):
@@ -187,40 +213,46 @@ class _TeamNest:
             with where(b, first if active is None else b.and_(first, active)):
                 evaluate(e.within(), rows, region, self.full, self.target)
 
-    def _pass(self, scope: Emitter, share: Operand, stores: list[Value],
+    def _pass(self, scope: Emitter, share: Operand, p: int, stores: list[Value],
               variables: dict[Value, Operand]) -> None:
-        """A thread's share of a row: a loop, or unrolled if the row is held in registers."""
-        b, ways = self.b, self.team.ways
-        if not self.turns_held:
-            # Several loads in flight, if none depends on an earlier store.
-            times = 1 if stores else _loads(self.columns, ways)
-            if times == self.columns and ways == 1:  # one thread has all, at known positions
-                for k in range(times):
-                    at = b.const(k, b.index)
-                    self._element(along(scope, at, self.inner, self.lanes), stores, variables)
-                return
-            even = self.columns // (ways * times) * ways * times
-            with b.loop(share, even, ways * times) as i:
-                for k in range(times):
-                    at = b.add(i, k * ways) if k else i
-                    self._element(along(scope, at, self.inner, self.lanes), stores, variables)
-            if even < self.columns:
-                with b.loop(b.add(share, even), self.columns, ways) as i:
-                    self._element(along(scope, i, self.inner, self.lanes), stores, variables)
-            return
-        if not self.held:
+        """A thread's share of a row: unrolled as far as it is held in registers, then a loop."""
+        if self.turns_held and not self.held:
             self._hold(scope, share)
         for e in self.held:
             e.here |= scope.here
             e.known |= scope.known
             self._element(e, stores, variables, self.last_active if e is self.held[-1] else None)
 
+        def element(at: Operand) -> None:
+            e = along(scope, at, self.inner, self.lanes)
+            self.rest.fetch(e, at, p)
+            self._element(e, stores, variables)
+            self.rest.keep(e, at, p)
+
+        b, ways, first = self.b, self.team.ways, self.rest.first
+        columns = self.columns - first
+        if columns <= 0:
+            return
+        # Several loads in flight, if none depends on an earlier store.
+        times = 1 if stores else _loads(columns, ways)
+        if times == columns and ways == 1:  # one thread has all, at known positions
+            for k in range(times):
+                element(b.const(first + k, b.index))
+            return
+        even = first + columns // (ways * times) * ways * times
+        with b.loop(b.add(share, first) if first else share, even, ways * times) as i:
+            for k in range(times):
+                element(b.add(i, k * ways) if k else i)
+        if even < self.columns:
+            with b.loop(b.add(share, even), self.columns, ways) as i:
+                element(i)
+
     def _hold(self, scope: Emitter, share: Operand) -> None:
         """Sets up the iterations of rows that are kept in registers. Threads without an element in
         the last iteration repeat their first one, which no other thread writes, and discard it."""
         b, trip_count = self.b, self.turns_held
         places = [b.add(share, k * self.team.ways) for k in range(trip_count)]
-        if trip_count * self.team.ways != self.columns:
+        if trip_count * self.team.ways > self.columns:
             self.last_active = b.lt(places[-1], self.columns)
             places[-1] = b.select(self.last_active, places[-1], share)
         self.held = [along(scope, at, self.inner, self.lanes) for at in places]
@@ -244,56 +276,3 @@ class _TeamNest:
             evaluate(e, stores, self.region, self.full, self.target)
             for v, variable in variables.items():
                 b.set(variable, b.emit(v.op.opcode, b.get(variable), added[v]))
-
-    def _total(self, v: Value, x: Operand, t: Operand, row: Operand, share: Operand) -> Operand:
-        """The combined value of a team, in every thread."""
-        b, ways, sub = self.b, self.team.ways, self.limits.grid.subgroup  # type: ignore[union-attr]
-        if ways == 1:
-            return x
-        together = min(ways, sub) if not self.team.by_columns and x.dtype.bits == 32 else 1
-        distance = together // 2
-        while distance:  # a butterfly: all threads get the same bits
-            x = b.emit(v.op.opcode, x, b.shuffle_xor(x, distance))
-            distance //= 2
-        if together == ways:
-            return x
-        self._put(t, x)
-        b.barrier()
-        if together > 1:  # few partial results remain: each thread combines them in the same order
-            total = None
-            for k in range(ways // together):
-                at = self.team.thread(b, row, b.const(k * together, b.index))
-                part = self._fetch(at, x)
-                total = part if total is None else b.emit(v.op.opcode, total, part)
-            assert total is not None
-        else:
-            distance = ways // 2
-            while distance:
-                with b.if_(b.lt(share, distance)):
-                    other = self._fetch(self.team.thread(b, row, b.add(share, distance)), x)
-                    self._put(t, b.emit(v.op.opcode, self._fetch(t, x), other))
-                b.barrier()
-                distance //= 2
-            total = self._fetch(self.team.thread(b, row, b.const(0, b.index)), x)
-        b.barrier()  # before the array is reused
-        return total
-
-    def _shared(self, x: Operand) -> tuple[str, int]:
-        """The memory in which threads exchange a value, and its alignment."""
-        stored = storage_dtype(x.dtype)
-        if stored not in self.scratch:
-            self.scratch[stored] = self.b.memory(f"team_{stored.name}", stored,
-                                                 self.team.size * x.lanes, "shared", "rw")
-        return self.scratch[stored], x.lanes * stored.bytes if x.lanes > 1 else 0
-
-    def _put(self, thread: Operand, x: Operand) -> None:
-        b, (array, align) = self.b, self._shared(x)
-        at = b.mul(thread, x.lanes) if x.lanes > 1 else thread
-        b.store(array, at, b.cast(x, dtype=storage_dtype(x.dtype)), align=align)
-
-    def _fetch(self, thread: Operand, like: Operand) -> Operand:
-        """The value that a thread has stored in the exchange memory."""
-        b, (array, align) = self.b, self._shared(like)
-        at = b.mul(thread, like.lanes) if like.lanes > 1 else thread
-        x = b.load(array, at, lanes=like.lanes, align=align)
-        return b.ne(x, 0) if like.dtype is boolean else x
