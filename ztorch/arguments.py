@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -98,6 +99,35 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, list[tup
     files = [(name, text.endswith(" | None")) for name, text in texts.items()
              if text.removesuffix(" | None") in _FILES]
     return signature, files, [name for name, text in texts.items() if text.startswith("Callable")]
+
+
+def plain_function(function: Callable[..., Any]) -> FunctionType | None:
+    """The function inside of decorators that has the parameters of `function`; None if only
+    `inspect.signature` can tell."""
+    inner: Any = function
+    while isinstance(inner, FunctionType) and "__signature__" not in vars(inner):
+        if "__wrapped__" not in vars(inner):
+            return inner
+        inner = vars(inner)["__wrapped__"]
+    return None
+
+
+def parameter_names(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters, in the order of `inspect.signature`, which takes thirty times as
+    long: too long for each class that an import defines.
+
+    >>> parameter_names(lambda x, *more, mask=None, **keywords: x)
+    ['x', 'more', 'mask', 'keywords']
+    """
+    inner = plain_function(function)
+    if inner is None:
+        return [*inspect.signature(function).parameters]
+    code = inner.__code__
+    count, places = code.co_argcount + code.co_kwonlyargcount, code.co_argcount
+    starred = [*code.co_varnames[count:count + bool(code.co_flags & inspect.CO_VARARGS)]]
+    rest = count + len(starred)
+    return [*code.co_varnames[:places], *starred, *code.co_varnames[places:count],
+            *code.co_varnames[rest:rest + bool(code.co_flags & inspect.CO_VARKEYWORDS)]]
 
 
 def file_name(label: str, path: Any) -> str:

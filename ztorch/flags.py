@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
-from ztorch.arguments import misfit
+from ztorch.arguments import misfit, plain_function
 from ztorch.errors import ConfigError
 
 
@@ -21,15 +22,16 @@ def with_flags_checked(init: Callable[..., None],
         refuse_unknown: Takes the class and the named arguments of a call that `init` cannot take,
             and raises an error for those that nobody knows.
     """
-    signature = inspect.signature(init)
-    parameters = list(signature.parameters.values())[1:]
-    flags = [p.name for p in parameters if p.annotation in ("bool", bool)]
-    if not flags and all(p.default is not p.empty for p in parameters
-                         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)):
+    inner = plain_function(init) or init
+    flags = [name for name, kind in getattr(inner, "__annotations__", {}).items()
+             if kind in ("bool", bool)]
+    if not flags and not _has_required(inner):
         return init
+    declared = functools.cache(functools.partial(inspect.signature, init))
 
     @functools.wraps(init)
     def checked(self: Any, *args: Any, **keywords: Any) -> None:
+        signature = declared()
         try:
             bound = signature.bind(self, *args, **keywords)
         except TypeError as error:
@@ -46,6 +48,16 @@ def with_flags_checked(init: Callable[..., None],
         return init(*bound.args, **bound.kwargs)
 
     return checked
+
+
+def _has_required(init: Callable[..., None]) -> bool:
+    """Whether there are parameters without a default, beside the first one."""
+    if isinstance(init, FunctionType):  # a signature would take much longer, for each class
+        code, defaults = init.__code__, init.__defaults__ or ()
+        return (code.co_argcount > len(defaults) + 1
+                or code.co_kwonlyargcount > len(init.__kwdefaults__ or ()))
+    return any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+               for p in [*inspect.signature(init).parameters.values()][1:])
 
 
 def flag(label: str, x: Any) -> bool:

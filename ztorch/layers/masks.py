@@ -6,9 +6,9 @@ padding of a sequence of variable size is masked as well.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
+from ztorch.arguments import parameter_names
 from ztorch.graph.op import shape_error
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context
@@ -33,7 +33,7 @@ class WithMasks:
         if "compute_mask" in vars(cls) and "supports_masking" not in vars(cls):
             cls.supports_masking = True
         if "call" in vars(cls):
-            names = [*inspect.signature(vars(cls)["call"]).parameters][3:]
+            names = parameter_names(vars(cls)["call"])[3:]
             cls.takes_mask = "mask" in names
             cls.before_mask = names.index("mask") if cls.takes_mask else 0
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ztorch.arguments import parameter_names
 from ztorch.dtypes import dtype
 from ztorch.errors import ConfigError, Unsupported
 from ztorch.layers.naming import checked_name, unused
@@ -41,10 +42,10 @@ def need_free(layer: Any, name: str, value: Any) -> None:
 
 def is_plain(call: Callable[..., Any]) -> bool:
     """Whether a method `call` takes no context after the tensor."""
-    parameters = [*inspect.signature(call).parameters.values()][1:]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters[:2]):
+    if parameter_names(call)[2:3] == ["context"]:
         return False
-    return [p.name for p in parameters[1:2]] != ["context"]
+    parameters = [*inspect.signature(call).parameters.values()][1:]
+    return all(p.kind is not p.VAR_POSITIONAL for p in parameters[:2])
 
 
 def default_training(call: Callable[..., Any]) -> bool | None:

@@ -7,11 +7,11 @@ A layer with an initializer such as `kernel_initializer` also accepts `kernel_re
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from ztorch import constraints, dispatch, regularizers
+from ztorch.arguments import parameter_names
 from ztorch.config import described
 from ztorch.constraints import Constraint
 from ztorch.errors import ConfigError, UnknownName, ZtorchError
@@ -28,7 +28,7 @@ _GET: dict[str, Any] = {"regularizer": regularizers.get, "constraint": constrain
 def with_initializers_checked(init: Callable[..., None]) -> Callable[..., None]:
     """The `__init__` of a layer with a check of the names of its initializers: without it, a wrong
     one would be an error only when the weights are created."""
-    names = [n for n in inspect.signature(init).parameters if n.endswith("initializer")]
+    names = [n for n in parameter_names(init) if n.endswith("initializer")]
     if not names or not init.__module__.startswith("ztorch."):
         return init
 
@@ -70,7 +70,7 @@ class WithWeightRules:
         """The weights with an initializer: kernel, bias ..."""
         if cls.initializes_inner:
             return ()
-        names = [n.removesuffix("_initializer") for n in inspect.signature(cls.__init__).parameters
+        names = [n.removesuffix("_initializer") for n in parameter_names(cls.__init__)
                  if n.endswith("_initializer")]
         return tuple(n for n in names if not n.startswith("moving_"))
 

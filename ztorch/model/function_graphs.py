@@ -131,8 +131,9 @@ class ScoringGraphs:
 
     def _scored(self, context: Context) -> _Compared:
         """Predictions beside targets, with a note of layers and losses that combine rows."""
+        parts = *self.kept.values(), *((o.loss, o.metrics) for o in self.objectives.values())
         larger = larger_graph(self.model, self.batch_size,
-                              lambda rows: self._rows_of(rows, context))
+                              lambda rows: self._rows_of(rows, context), parts)
         compared = self._compared(context)
         inputs = *compared.batch.x.values(), *compared.batch.y.values()
         hiding = context.padding.layers_that_hide_rows

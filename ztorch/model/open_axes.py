@@ -42,6 +42,8 @@ def multiples_of(model: Network) -> dict[str, int]:
     Raises:
         Unsupported: A layer would mix padding of an open axis into results.
     """
+    if not model.axis_names:  # nothing to trace for
+        return {}
     return {name: of for name, of in traced_padding(model).multiples.items() if of > 1}
 
 

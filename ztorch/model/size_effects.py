@@ -7,7 +7,7 @@ function is traced a second time with one more row, and the two graphs are compa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from ztorch.graph.body import Body
 from ztorch.graph.value import Graph, Value
 from ztorch.layers.axis_numbers import begins_with
 from ztorch.layers.network import Network
+from ztorch.model.own_code import has_own_code
 
 # Roles of leaves that are known to have rows: inputs, and in loops what arguments have.
 _WITH_ROWS = ("input", "carry", "slice", "shared")
@@ -100,11 +101,12 @@ class SizeEffects:
         return True
 
 
-def larger_graph(model: Network, rows: int, trace: Callable[[int], Graph]) -> Graph | None:
+def larger_graph(model: Network, rows: int, trace: Callable[[int], Graph],
+                 parts: Iterable[Any] = ()) -> Graph | None:
     """The graph of a function for one more row than a batch has. None where batches are never
-    padded, or a file fixes their size. Empty where that size is an error in the code of a user,
-    which then depends on the size."""
-    if rows == 1 or model.declared_batch_size:
+    padded, a file fixes their size, or neither the model nor the other parts, such as losses, have
+    code of a user. Empty where that size is an error in such code, which then depends on it."""
+    if rows == 1 or model.declared_batch_size or not has_own_code((model, *parts)):
         return None
     try:
         return trace(rows + 1)

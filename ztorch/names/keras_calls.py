@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
+from ztorch.arguments import parameter_names
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -66,7 +68,7 @@ def without(init: _F, **neutral: Any) -> _F:
     >>> without(scaled, dtype=None)(2, dtype="float32")
     2
     """
-    own = inspect.signature(init).parameters
+    own = parameter_names(init)
     neutral = {name: x for name, x in neutral.items() if name not in own}
 
     @functools.wraps(init)
