@@ -1,4 +1,4 @@
-"""Products of few rows with a transposed matrix, and with heads that several heads share."""
+"""Products of few rows or columns with a transposed matrix, and with heads that several heads share."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ def test_rows_times_a_transposed_matrix(rows: int, shape: tuple[int, ...]) -> No
     near = job.graph.leaves("input")[1].nbytes <= TARGETS[HERE[-1]].limits.processor.l2_bytes
     copied = rows > (1 if near else 4)
     assert any("copy" in name for name in kernels(job)) == copied, kernels(job)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (2, 33, 65), (431, 129), (40000, 3), (1, 70), (3, 70, 1)])
+def test_a_transposed_matrix_times_a_vector(shape: tuple[int, ...]) -> None:
+    """Rows of the matrix as it lies are added up: its columns are not read along."""
+    *batch, k, n = shape
+    job = job_of(lambda a, b: OPS.matmul(OPS.swapaxes(a, -1, -2), b), shape, (*batch, k, 1))
+    for machine in ("scalar", HERE[-1]):
+        agree(job, compiled(job, machine), terms=k)
+    if n > 64:
+        lanes = TARGETS[HERE[-1]].limits.lanes(job.graph.outputs["y"].dtype)
+        assert any(name.endswith(f"x{lanes}") for name in kernels(job)) == (k > 1), kernels(job)
 
 
 @pytest.mark.parametrize("queries", [1, 3, 9])

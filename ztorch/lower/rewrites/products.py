@@ -74,6 +74,8 @@ class ProductRewrites:
         a, b = v.args
         m, n, k = *v.shape[-2:], a.shape[-1]
         if n == 1:  # rows times one vector: sums along rows
+            if limits.grid is None and (columns := _sums_down_columns(v)) is not None:
+                return columns
             row = OPS.broadcast_to(OPS.reshape(widened(b), (*b.shape[:-2], 1, k)), a.shape)
             y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1), limits.grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
@@ -240,6 +242,17 @@ def _sums_along_rows(v: Value, limits: Limits) -> Value | None:
         return None
     pairs = OPS.mul(OPS.expand_dims(widened(a), -2), OPS.expand_dims(widened(rows), -3))
     return OPS.cast(OPS.sum(pairs, axis=-1), v.dtype)
+
+
+def _sums_down_columns(v: Value) -> Value | None:
+    """A transposed matrix times one vector as sums over the rows of the matrix as it lies: vectors
+    hold neighbors, which are far apart along a column. None if it lies otherwise."""
+    a, b = v.args
+    lying = OPS.transpose(a, (*range(a.rank - 2), a.rank - 1, a.rank - 2))
+    if a.shape[-2] == 1 or is_readable(a) or not is_readable(lying):
+        return None
+    y = split_reduction(OPS.sum(OPS.mul(widened(lying), widened(b)), axis=-2), None)
+    return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
 
 
 def _left(v: Value, limits: Limits) -> Value:
