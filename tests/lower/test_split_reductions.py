@@ -18,6 +18,7 @@ CASES = {
     "one long row": ((3, 50000), (1,), (3, 50, 1000)),
     "short parts of rows": ((2, 3, 5, 2048), None, (2, 3, 5, 32, 64)),
     "columns": ((40000, 3), (0,), (64, 625, 3)),
+    "many columns": ((3000, 99), (0,), (15, 200, 99)),
 }
 
 
@@ -31,3 +32,10 @@ def test_parts_of_a_long_sum(name: str) -> None:
     job = Job(Graph({"y": y}), {x: np.random.default_rng(0).normal(size=shape).astype(np.float32)})
     for machine in ("scalar", HERE[-1]):
         agree(job, compiled(job, machine), terms=x.size // y.size)
+
+
+def test_columns_that_a_cache_holds_are_whole() -> None:
+    """A second pass over columns finds them there, and few rows need no parts."""
+    for shape in ((300, 99), (16384, 256)):
+        y = ops.sum(leaf("input", "x", shape, "float32"), axis=0)
+        assert split_reduction(y, None) is y

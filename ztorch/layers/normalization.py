@@ -13,6 +13,7 @@ from ztorch.initializers import Shape
 from ztorch.layers.axes import example_axes, nonempty_axes
 from ztorch.layers.context import Context
 from ztorch.layers.layer import Layer
+from ztorch.layers.moments import moments_of, standardized_groups
 
 
 class ScaledNormalization(Layer, abstract=True):
@@ -54,46 +55,6 @@ class ScaledNormalization(Layer, abstract=True):
         if factor is not None:
             y = y * factor
         return y + OPS.reshape(context.read(self.beta), spread) if self.center else y
-
-
-def _centered(x: Value, axes: tuple[int, ...],
-              share: Value | None = None) -> tuple[Value, Value]:
-    """The mean along axes, kept with size 1, and x minus the mean. `share` holds the weight of each
-    element.
-
-    Sums differences from one of the elements: if the mean is large compared to the deviation, a sum
-    of the elements themselves would lose the deviation by rounding.
-    """
-    first = OPS.stop_gradient(x[tuple(slice(0, 1) if k in axes else slice(None)
-                                      for k in range(x.rank))])
-    shifted = x - first
-    mean = (OPS.mean(shifted, axes, True) if share is None else
-            OPS.sum(shifted * share, axes, True))
-    return first + mean, shifted - mean
-
-
-def standardized_groups(x: Value, groups: int, epsilon: float) -> Value:
-    """x with mean 0 and variance 1 in each group of features, which come last.
-
-    The few features of a group would fill part of a vector. So positions are summed for each
-    feature, and only these sums are combined.
-    """
-    positions, features = tuple(range(1, x.rank - 1)), x.shape[-1]
-    by_group = (x.shape[0], *(1,) * len(positions), groups, features // groups)
-    start = tuple(slice(0, 1 if a in positions else None) for a in range(x.rank))
-    first = OPS.stop_gradient(x[start])
-    shifted = x - first
-    mean = OPS.mean(shifted, positions, True)
-    centered = shifted - mean
-    variance = OPS.reshape(OPS.mean(centered * centered, positions, True), by_group)
-    first = OPS.reshape(first, by_group)
-    apart = first - first[..., :1] + OPS.reshape(mean, by_group)  # means of features
-    apart = apart - OPS.mean(apart, -1, True)
-    factor = OPS.rsqrt(OPS.mean(variance + apart * apart, -1, True) + epsilon)
-    of_features = (*by_group[:-2], features)
-    factor, apart = (OPS.reshape(OPS.broadcast_to(v, by_group), of_features)
-                     for v in (factor, apart))
-    return (centered + apart) * factor
 
 
 def _share(x: Value, mask: Value | None, axes: tuple[int, ...], context: Context) -> Value | None:
@@ -206,10 +167,8 @@ class BatchNormalization(ScaledNormalization):
         if context.training and self.trains:
             rest = tuple(k for k in range(x.rank) if k != axis)
             share, padded = _share(x, mask, rest, context), context.padding.of(x)
-            mean, centered = _centered(x, rest, share)
-            squares = centered * centered
-            variance = (OPS.mean(squares, rest, True) if share is None else
-                        OPS.sum(squares * share, rest, True))
+            near, apart, variance, centered = moments_of(x, rest, share)
+            mean = near + apart
             for statistics in (mean, centered, variance):
                 context.padding.declare(statistics, padded if statistics is centered else {})
             for weight, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
@@ -278,6 +237,6 @@ class GroupNormalization(ScaledNormalization):
             return self.scaled(standardized_groups(x, groups, self.epsilon), None, context)
         grouped = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
         rest = tuple(k for k in range(1, grouped.rank) if k != axis)
-        _, centered = _centered(grouped, rest)
-        factor = OPS.rsqrt(OPS.mean(centered * centered, rest, True) + self.epsilon)
+        *_, variance, centered = moments_of(grouped, rest)
+        factor = OPS.rsqrt(variance + self.epsilon)
         return self.scaled(OPS.reshape(centered * factor, x.shape), None, context)

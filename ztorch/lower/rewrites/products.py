@@ -74,8 +74,8 @@ class ProductRewrites:
         a, b = v.args
         m, n, k = *v.shape[-2:], a.shape[-1]
         if n == 1:  # rows times one vector: sums along rows
-            if limits.grid is None and (columns := _sums_down_columns(v)) is not None:
-                return columns
+            if limits.grid is None and (totals := _sums_down_columns(v)) is not None:
+                return totals
             row = OPS.broadcast_to(OPS.reshape(widened(b), (*b.shape[:-2], 1, k)), a.shape)
             y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1), limits.grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)

@@ -11,6 +11,10 @@ from ztorch.ir.limits import GridLimits
 from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
     COLUMN_NEIGHBORS,
+    LONG_COLUMNS,
+    LONG_COLUMNS_BYTES,
+    LONG_COLUMNS_MAX,
+    LONG_COLUMNS_PARTS,
     LONG_REDUCTION,
     LONG_REDUCTION_PARTS,
     LONG_REDUCTION_RESULTS,
@@ -67,9 +71,15 @@ def _longest_run(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
 
 
 def _parts_for_workers(v: Value) -> int:
-    """The most parts of a reduction on a processor; less than 2: it is not split."""
-    long = v.args[0].size // v.size >= LONG_REDUCTION
-    return LONG_REDUCTION_PARTS if long and v.size <= LONG_REDUCTION_RESULTS else 1
+    """The most parts of a reduction on a processor; less than 2: it is not split. Parts of columns
+    are read row by row: each loop over all rows would read a few columns of them only, which
+    processors do not fetch ahead."""
+    x, axes = v.args[0], v.attrs["axes"]
+    if x.size // v.size >= LONG_REDUCTION and v.size <= LONG_REDUCTION_RESULTS:
+        return LONG_REDUCTION_PARTS
+    columns = math.prod(x.shape[max(axes) + 1:])
+    long = x.nbytes >= LONG_COLUMNS_BYTES and x.size // v.size >= LONG_COLUMNS
+    return LONG_COLUMNS_PARTS if long and 1 < columns == v.size <= LONG_COLUMNS_MAX else 1
 
 
 def _parts_for_groups(v: Value, grid: GridLimits) -> int:

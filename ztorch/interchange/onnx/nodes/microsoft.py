@@ -10,7 +10,7 @@ from ztorch.interchange.onnx.node import NODES, Coded, Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import numbers_of
 from ztorch.interchange.onnx.nodes.convolution import channels_first, convolved
 from ztorch.interchange.onnx.nodes.elementwise import hard_sigmoid
-from ztorch.layers.normalization import standardized_groups
+from ztorch.layers.moments import standardized_groups
 
 MICROSOFT = "com.microsoft"
 
