@@ -23,7 +23,7 @@ class Counting(zt.layers.Layer):
         self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count")
         self.norm = L.BatchNormalization(momentum=0.5)
 
-    def call(self, x: Any, training: bool = False) -> Any:
+    def call(self, x: Any, training: bool = False) -> Any:  # type: ignore[override]
         self.count.assign_add(1.0)
         return self.norm(x * self.count, training=training)
 
