@@ -33,6 +33,16 @@ WRITES: list[Callable[[Tensor], Tensor]] = [_write(w) for w in (
     lambda y: F.dropout(y[:, 1], training=False, inplace=True).exp_(),
     lambda y: y.__setitem__(y < 0, 0.0), lambda y: y.mul_((y > 0).int()))]
 
+
+def _reshaped(x: Tensor) -> Tensor:
+    """A reshape copies what has no view in that shape, such as a transposed tensor."""
+    y = x * 2
+    copy, view = y.mT.reshape(y.shape[0], -1), y[:, 1:].reshape(y.shape[0], -1)
+    y.clamp_(-0.5, 0.5)
+    view.mul_(3)
+    return torch.cat([copy, view, y.flatten(1)], 1)
+
+
 _CLASSES = torch.tensor([0.5, 1.0, 2.0, 0.3])
 _TABLE = torch.arange(30.0).reshape(10, 3).sin()
 
@@ -101,7 +111,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x.repeat_interleave(3, 1), lambda x: x.repeat_interleave(2, 3),
     lambda x: F.pixel_unshuffle(x, 2), lambda x: F.channel_shuffle(x, 2),
     # -- written in place: other tensors are in the same memory
-    *WRITES,
+    *WRITES, _reshaped,
     # -- by position, and from shapes
     lambda x: x.index_select(2, torch.tensor([2, 0, 5])), lambda x: x.gather(3, (x > 0).long()),
     lambda x: x[:, torch.tensor([1, 0])], lambda x: x[:, :, torch.tensor([True, False] * 3)],

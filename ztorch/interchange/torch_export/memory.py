@@ -22,7 +22,7 @@ from ztorch.interchange.torch_export.translation import (
 _SAME = {"alias", "detach", "detach_", "lift_fresh", *(
     f"{op}{end}" for op in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
     for end in ("", "_"))}
-_IN_ORDER = {"contiguous", "reshape", "flatten", "ravel"}  # views only if elements are in order
+_IN_ORDER = {"contiguous", "reshape", "flatten", "ravel"}  # views if they can be, else copies
 _SHAPES = {"view", "unflatten", "squeeze", "unsqueeze", "atleast_1d", "atleast_2d", "atleast_3d"}
 _ORDERS = {"permute", "transpose", "t", "mT", "mH", "numpy_T", "swapaxes", "swapdims",
            "adjoint"}
@@ -87,8 +87,11 @@ class SharedMemory:
         x = self.types.get(base)
         [result, *_] = OperatorCall(spec, Translation(self.types)).result_names
         y = self.types.get(result)
-        copies = (op == "contiguous" and x is not None and not x.in_order) or (
-            op in _CASTS and x is not None and y is not None and x.dtype is not y.dtype)
+        if x is None or y is None:
+            return base
+        # Copies are in order, and views of what is not are not either.
+        copies = (op in _IN_ORDER and not x.in_order and y.in_order) or (
+            op in _CASTS and x.dtype is not y.dtype)
         return None if copies else base
 
     def write(self, spec: CallSpec, translation: Translation) -> None:
@@ -143,8 +146,7 @@ class SharedMemory:
         base = translation.tensor(view.base)
         if write_target(view.spec) or op in _SAME | _CASTS or op == "contiguous":
             return y.name
-        kind = self.types.get(view.base)
-        if op in _SHAPES or (op in _IN_ORDER and kind is not None and kind.in_order):
+        if op in _SHAPES | _IN_ORDER:
             return call.node("Reshape", y.name, call.node("Shape", base.name))
         if op in _ORDERS:
             return call.node("Transpose", y.name, perm=np.argsort(order_of(call)).tolist())
