@@ -34,12 +34,10 @@ WRITES: list[Callable[[Tensor], Tensor]] = [_write(w) for w in (
     lambda y: y.__setitem__(y < 0, 0.0), lambda y: y.mul_((y > 0).int()))]
 
 
-def _reshaped(x: Tensor) -> Tensor:
-    """A reshape copies what has no view in that shape, such as a transposed tensor."""
+def _reshaped(x: Tensor) -> Tensor:  # copies what has no view in that shape, as a transposed tensor
     y = x * 2
     copy, view = y.mT.reshape(y.shape[0], -1), y[:, 1:].reshape(y.shape[0], -1)
-    y.clamp_(-0.5, 0.5)
-    view.mul_(3)
+    view.clamp_(-0.5, 0.5)
     return torch.cat([copy, view, y.flatten(1)], 1)
 
 
