@@ -188,8 +188,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.logcumsumexp(x * 30, 2),
     lambda x: F.pairwise_distance(x[:, 0], x[:, 1]), lambda x: torch.hypot(x, x * 2),
     lambda x: torch.deg2rad(x) + torch.logit(x.sigmoid(), 1e-3),
-    lambda x: torch.linalg.cross(x[:, :3], x[:, 1:], dim=1),
-    lambda x: x + torch.eye(6),
+    lambda x: torch.linalg.cross(x[:, :3], x[:, 1:], dim=1), lambda x: x + torch.eye(6),
     lambda x: x.kthvalue(2, 3)[0] + x.median(3, keepdim=True)[0][..., 0],
     # -- losses, each beside numbers with a row for each of the batch
     lambda x: F.mse_loss(x, x * 2) + F.l1_loss(x, x * 2, reduction="none"),
