@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_not
 from typing import Any
 
 from ztorch.graph.value import Graph, Value, layer_scope, topological
@@ -37,12 +38,14 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
             else:
                 raise AssertionError(f"the rewrite rules undo each other at {node}")
         new[old] = node
-    return graph.with_roots(new[r] for r in graph.roots)
+    roots = [new[r] for r in graph.roots]
+    return graph.with_roots(roots) if any(map(is_not, roots, graph.roots)) else graph
 
 
 def rebuilt(node: Value, args: tuple[Value, ...]) -> Value:
     """The node with other arguments of the same shapes; the node itself if they are unchanged."""
-    if args == node.args:
+    # == would call Python code for each pair that differs.
+    if len(args) == len(node.args) and not any(map(is_not, args, node.args)):
         return node
     return Value(node.op, args, node.attrs, node.shape, node.dtype, node.layer)
 
