@@ -20,7 +20,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.tracing import traced
 from ztorch.graph.value import Value
 from ztorch.names.keras_calls import without
-from ztorch.names.member_names import shared
+from ztorch.names.member_names import member
 
 
 def _steps(label: str, n: Any) -> int:
@@ -292,6 +292,4 @@ get = LearningRateSchedule.get
 
 
 def __getattr__(name: str) -> Any:
-    if (function := shared(name)) is not None:
-        return function
-    raise AttributeError(f"module 'ztorch.schedules' has no attribute {name!r}")
+    return member(LearningRateSchedule, name)

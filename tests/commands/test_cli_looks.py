@@ -12,6 +12,7 @@ import pytest
 import ztorch as zt
 from tests.commands.results import Run, fails, ok
 from ztorch.backends import registry
+from ztorch.commands.group import examples
 
 # -- looking ---------------------------------------------------------------------------------------
 
@@ -121,3 +122,11 @@ def test_many_classes_are_cut(run: Run, count: int, end: str) -> None:
     model.compile("cpu:scalar", batch_size=1).save("m.zt")
     [line] = [line for line in ok(run("inspect", "m.zt")).splitlines() if line.startswith("Predicts")]
     assert line.startswith("Predicts one of: c00, c01, ") and line.endswith(end)
+
+
+def test_commands_without_docstrings_have_examples() -> None:
+    """Python leaves docstrings out with -OO."""
+    def command() -> None:
+        pass
+
+    assert "ztorch zoo" in examples("ztorch zoo")(command).__doc__

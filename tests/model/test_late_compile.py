@@ -92,3 +92,23 @@ def test_several_inputs_and_axes() -> None:
     assert sizes_seen(list(x.values()), open_axes, ["a", "b"], "") == want
     same = sizes_seen(x, {"a": {0: "time"}, "b": {0: "time"}}, ["a", "b"], "")
     assert same == {"time": {6, 4, 9}}
+
+
+def test_a_compile_that_fails_fails_again_for_the_same_reason() -> None:
+    """The second call said that the model is not compiled."""
+    class Broken(zt.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = L.Dense(2)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def train_step(self, data: Any) -> Any:
+            raise ValueError("a slip")
+
+    model = Broken()
+    model.compile("cpu:scalar", optimizer="sgd", loss="mse")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="a slip"):
+            model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)

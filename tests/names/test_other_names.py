@@ -18,8 +18,10 @@ from ztorch.losses import Loss
 from ztorch.metrics import Metric
 from ztorch.names.other_names import OTHER_NAMES
 from ztorch.optimizers import Optimizer
+from ztorch.schedules import LearningRateSchedule
 
-FAMILIES = {"layer": Layer, "loss": Loss, "metric": Metric, "optimizer": Optimizer}
+FAMILIES = {"layer": Layer, "loss": Loss, "metric": Metric, "optimizer": Optimizer,
+            "learning-rate schedule": LearningRateSchedule}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -28,7 +30,9 @@ def test_suggested_names_exist(family: str) -> None:
              if kind.__module__.startswith("ztorch.")}  # without those of other tests
     for name, here in OTHER_NAMES[family].items():
         assert name not in {k.lower() for k in known}, "it is known"
-        without_arguments = re.sub(r"\w+=[\w.]+", "", here.partition(", with")[0])
+        if here.startswith(("the callback", "zt.")):
+            continue
+        without_arguments = re.sub(r"\w+=[\w.]+", "", here.partition(", with")[0].partition(";")[0])
         suggested = re.findall(r"[A-Z]\w+|'\w+'", without_arguments)
         assert suggested
         for word in suggested:
@@ -78,7 +82,8 @@ def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -
     (zt.data, "read_csv", "here it is zt.data.csv(path"), (zt.data, "imagefolder", "did you mean 'image_folder'?"),
     (zt.onnx, "export", "here it is zt.onnx.save"), (zt, "GradientTape", "here it is self.gradients(loss, weights)"),
     (zt.Sequential([L.Input((2,)), L.Dense(2)]).compile("cpu"), "state_dict", "here it is get_weights()"),
-    (L.Dense(2), "parameters", "here it is weights"), (zt.Sequential([L.Dense(2)]), "eval", "here it is nothing")])
+    (L.Dense(2), "parameters", "here it is weights"), (zt.utils, "clip_grad_norm_", "here it is global_clipnorm="),
+    (L.Dense(2), "register_forward_hook", "here it is a model that also returns"), (zt, "Parameter", "zt.Variable"), (zt.Sequential([L.Dense(2)]), "eval", "here it is nothing")])
 def test_hints_at_attributes(module: object, name: str, said: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(said)):
         getattr(module, name)
@@ -99,7 +104,8 @@ def test_layers_requested_as_attributes() -> None:
 
 @pytest.mark.parametrize(("module", "name", "here"), [
     (zt.metrics, "TopKAccuracy", "TopKCategoricalAccuracy for one-hot rows"), (zt.losses, "MSELoss", "'mse'"),
-    (zt.optimizers, "RAdam", "Adam, with a warmup of the rate")])
+    (zt.optimizers, "RAdam", "Adam, with a warmup of the rate"), (zt.optimizers, "lr_scheduler", "zt.schedules"),
+    (zt.schedules, "LambdaLR", "the callback zt.callbacks.LearningRateScheduler")])
 def test_names_requested_from_modules(module: object, name: str, here: str) -> None:
     with pytest.raises(AttributeError, match=f"unknown .*{name}.*; here it is {here}"):
         getattr(module, name)
@@ -112,3 +118,21 @@ def test_layers_of_pytorch_with_a_number_of_axes(count: int) -> None:
     for name, here in (("Dropout", f"SpatialDropout{count}D"), ("BatchNorm", "BatchNormalization"),
                        ("InstanceNorm", "GroupNormalization(groups=-1)")):
         assert OTHER_NAMES["layer"][f"{name}{count}d".lower()] == here
+
+
+def test_schedules_named_for_those_of_pytorch_have_their_rates() -> None:
+    torch = pytest.importorskip("torch")
+    of, ours = torch.optim.lr_scheduler, zt.schedules
+    for theirs, schedule in (
+            (lambda o: of.StepLR(o, 3, 0.5), ours.ExponentialDecay(0.1, 3, 0.5, staircase=True)),
+            (lambda o: of.ExponentialLR(o, 0.9), ours.ExponentialDecay(0.1, 1, 0.9)),
+            (lambda o: of.CosineAnnealingLR(o, 10), ours.CosineDecay(0.1, 10)),
+            (lambda o: of.CosineAnnealingWarmRestarts(o, 4), ours.CosineDecayRestarts(0.1, 4, 1.0)),
+            (lambda o: of.PolynomialLR(o, 9), ours.PolynomialDecay(0.1, 9, 0.0)),
+            (lambda o: of.MultiStepLR(o, [2, 5]), ours.PiecewiseConstantDecay([1, 4], [0.1, 0.01, 0.001]))):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
+        rates = theirs(optimizer)
+        for step in range(9):
+            assert schedule(step) == pytest.approx(rates.get_last_lr()[0], rel=1e-5)
+            optimizer.step()
+            rates.step()

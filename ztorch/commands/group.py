@@ -116,7 +116,7 @@ def examples(text: str) -> Any:
     lines = [f"  {line.strip()}" for line in text.strip().splitlines()]
 
     def add(function: Any) -> Any:
-        text = cleandoc(function.__doc__)
+        text = cleandoc(function.__doc__ or "")  # Python -OO leaves docstrings out
         function.__doc__ = f"{text}\n\n\b\nExamples:\n" + "\n".join(lines)
         return function
 

@@ -194,16 +194,17 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def _compile_due(self, function: str) -> None:
         arguments = None if self._late is None or self._trains else self._late.due(function)
-        if arguments is not None:
+        if arguments is not None and self._late is not None:
             before = self.program
-            try:
-                program = self.compile_now(**arguments)
-            except UnfitTargets:
-                if function != "predict" or self._late is None:
-                    raise
-                program = self.compile_now(**self._late.to_predict())
-            except Unsupported as error:
-                program = self._compile_whole(arguments, error)
+            with self._late.compiling():
+                try:
+                    program = self.compile_now(**arguments)
+                except UnfitTargets:
+                    if function != "predict":
+                        raise
+                    program = self.compile_now(**self._late.to_predict())
+                except Unsupported as error:
+                    program = self._compile_whole(arguments, error)
             if self._late is not None and self._late.resume is not None:
                 self._late.resume(program)
                 self._late.resume = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,15 @@ class LateCompile:
     def keep(self) -> None:
         """Records that the model is compiled for the shapes known so far."""
         self._compiled = self._known
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """A `with` block that compiles. If it fails, the next call fails for the same reason."""
+        try:
+            yield
+        except BaseException:
+            self._compiled = None
+            raise
 
     @property
     def is_due(self) -> bool:

@@ -45,6 +45,8 @@ REPLACEMENTS = {
     "pi": "math.pi", "e": "math.e", "inf": "math.inf", "nan": "math.nan", "newaxis": "None",
     "linalg": "zt.ops, which has its functions, and zt.array_api.linalg",
     "fft": "zt.ops.fft, zt.ops.rfft and so on, and zt.array_api.fft",
+    "Parameter": "zt.Variable", "autograd": "zt.grad, and zt.custom_gradient",
+    "amp": "compile(dtype='mixed_bfloat16')",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists the devices"}
 
 _OF_LAYERS = {  # and of models, in PyTorch
@@ -56,6 +58,10 @@ _OF_LAYERS = {  # and of models, in PyTorch
     "forward": "call; predict(x) computes it for arrays",
     "zero_grad": "nothing: gradients do not add up from step to step",
     "to_onnx": "export('model.onnx')",
+    "register_buffer": "add_weight(..., trainable=False)",
+    "register_parameter": "add_weight, or zt.Variable as an attribute",
+    **dict.fromkeys(("register_forward_hook", "register_forward_pre_hook"), "a model that also "
+                    "returns what the layer computes: zt.Model(model.inputs, [layer.output])"),
     "modules": "layers", "children": "layers", "requires_grad_": "trainable = False",
     **dict.fromkeys(("half", "bfloat16", "float", "double"), "compile(dtype=...)")}
 
@@ -63,7 +69,12 @@ OF_UTILS = {  # of keras.utils
     "enable_interactive_logging": "fit(verbose=...)",
     "disable_interactive_logging": "fit(verbose=...)",
     "is_interactive_logging_enabled": "fit(verbose=...)",
-    "get_file": "nothing: ztorch downloads nothing; pass the path of a local file"}
+    "get_file": "nothing: ztorch downloads nothing; pass the path of a local file",
+    # Of torch.utils and torch.nn.utils
+    "clip_grad_norm_": "global_clipnorm= of an optimizer",
+    "clip_grad_value_": "clipvalue= of an optimizer",
+    "data": "fit, which takes a DataLoader of PyTorch and any iterable of batches",
+    "checkpoint": "zt.ops.checkpoint(function), and zt.layers.Checkpoint"}
 
 
 def no_attribute(layer: Any, name: str) -> AttributeError:

@@ -51,7 +51,21 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # by family: a name in lower case, a
         "momentum": "SGD(momentum=0.9)", "sgdm": "SGD(momentum=0.9)",
         "nesterov": "SGD(momentum=0.9, nesterov=True)", "asgd": "SGD(use_ema=True)",
         "radam": "Adam, with a warmup of the rate: schedules.CosineDecay(warmup_steps=...)",
-        "sparseadam": "Adam", "sgdw": "SGD(weight_decay=0.01)"},
+        "sparseadam": "Adam", "sgdw": "SGD(weight_decay=0.01)",
+        "lr_scheduler": "zt.schedules, for learning_rate=, as in Adam(learning_rate=schedule)",
+        "lbfgs": "Adam; or pass zt.value_and_grad(loss) to a library, with jac=True to SciPy's"},
+    "learning-rate schedule": {
+        "steplr": "ExponentialDecay(rate, step_size, gamma, staircase=True)",
+        "exponentiallr": "ExponentialDecay(rate, 1, gamma)",
+        "multisteplr": "PiecewiseConstantDecay(boundaries, values)",
+        "cosineannealinglr": "CosineDecay(rate, decay_steps)",
+        "cosineannealingwarmrestarts": "CosineDecayRestarts(rate, first_decay_steps)",
+        "onecyclelr": "CosineDecay(rate, decay_steps, warmup_target=..., warmup_steps=...)",
+        **dict.fromkeys(("polynomiallr", "linearlr"), "PolynomialDecay(rate, decay_steps)"),
+        "reducelronplateau": "the callback zt.callbacks.ReduceLROnPlateau",
+        **dict.fromkeys(("lambdalr", "multiplicativelr"), "the callback "
+                        "zt.callbacks.LearningRateScheduler, or a subclass of "
+                        "LearningRateSchedule with graph(self, step)")},
     "metric": {
         "f1": "F1Score", "r2": "R2Score", "top_5": "TopKCategoricalAccuracy(k=5)",
         "topkaccuracy": "TopKCategoricalAccuracy for one-hot rows, or "
