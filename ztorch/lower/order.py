@@ -25,6 +25,14 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
         late: Further regions without dependencies that run right before their first reader.
             Default: `()`.
     """
+    late = copies_of(needs, reads, writes, late)
+    order = _smallest(needs, reads, writes, {v for k in late for v in writes[k]})
+    return _before_readers(order, needs, late) if late else order
+
+
+def _smallest(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]],
+              writes: Mapping[int, Collection[Value]], copies: set[Value]) -> list[int]:
+    """The regions in the order of their ranks, each once those that it needs have run."""
     waiting = {k: set(n) for k, n in needs.items()}
     needed_by: dict[int, list[int]] = {k: [] for k in needs}
     for k, before in needs.items():
@@ -35,9 +43,6 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
         for v in values:
             readers.setdefault(v, set()).add(k)
 
-    late = copies_of(needs, reads, writes, late)
-    copies = {v for k in late for v in writes[k]}
-
     def rank(k: int) -> tuple[bool, int, int]:
         freed = sum(v.nbytes for v in reads[k] if len(readers[v]) == 1)
         grows = sum(v.nbytes for v in writes[k]) > freed
@@ -45,14 +50,12 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
 
     ready = [rank(k) for k, before in waiting.items() if not before]
     heapq.heapify(ready)
-    order: list[int] = []
-    placed: set[int] = set()
+    order: dict[int, None] = {}
     while ready:
         *_, k = heapq.heappop(ready)
-        if k in placed:  # it was pushed again when it became the last reader of a value
+        if k in order:  # it was pushed again when it became the last reader of a value
             continue
-        placed.add(k)
-        order.append(k)
+        order[k] = None
         for h in needed_by[k]:
             waiting[h].discard(k)
             if not waiting[h]:
@@ -61,9 +64,9 @@ def ordered(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]
             readers[v].discard(k)
             if len(readers[v]) == 1:
                 [last] = readers[v]
-                if not waiting[last] and last not in placed:
+                if not waiting[last] and last not in order:
                     heapq.heappush(ready, rank(last))
-    return _before_readers(order, needs, late) if late else order
+    return list(order)
 
 
 def copies_of(needs: Mapping[int, Collection[int]], reads: Mapping[int, Set[Value]],

@@ -21,8 +21,9 @@ from ztorch.lower import nests
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import main_of, stem_of
+from ztorch.lower.lane_by_lane import lane_by_lane
 from ztorch.lower.locations import SLOTS, Location
-from ztorch.lower.passes import hoist, lane_by_lane, share_out, streamed_stores
+from ztorch.lower.passes import hoist, share_out, streamed_stores
 from ztorch.lower.placement import Placement
 from ztorch.lower.reduction import axes_of
 from ztorch.lower.schedule import Schedule

@@ -27,27 +27,15 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
             parallel. Default: `False`.
     """
     roots = {*graph.roots}
-    stored = {*roots}
     needs: dict[int, set[int]] = {k: set() for k in regions}
-    members = [(v, k) for k, region in regions.items() for v in region.members]
-    for v, k in members:
-        if v.op is INSET:
-            stored.add(v)
-        for s in sources(v):
-            if s in home and s not in regions[k].flat:
-                stored.add(s)
-                needs[k].add(home[s])
-    # A state is overwritten after its readers have run, except those that need the new value.
-    writer = {state: home[new] for state, new in updated(graph)}
-    waits: dict[int, set[int]] = {}  # for readers of the old value
-    waiting = 0
-    for v, k in members:
-        for s in sources(v):
-            if s in writer and writer[s] != k and not _must_follow(
-                    k, writer[s], before, waits, waiting):
-                waits.setdefault(writer[s], set()).add(k)
-                waiting |= 1 << writer[s]
-    for k, readers in waits.items():
+    stored = {*roots}
+    for k, region in regions.items():
+        for v in region.members:
+            own = {v} if v.op is INSET else set()
+            outside = {s for s in sources(v) if s in home and s not in region.flat}
+            stored |= own | outside
+            needs[k].update(home[s] for s in outside)
+    for k, readers in _readers_before(graph, regions, home, before, sources).items():
         needs[k] |= readers
     for k, region in regions.items():
         region.members.sort(key=lambda v: v.serial)
@@ -62,6 +50,23 @@ def in_order(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, i
     if parallel:
         order = in_waves(order, needs, reads, writes, copies_of(needs, reads, writes, late))
     return [regions[k] for k in order]
+
+
+def _readers_before(graph: Graph, regions: Mapping[int, Region], home: Mapping[Value, int],
+                    before: Mapping[int, int], sources: Callable[[Value], list[Value]],
+                    ) -> dict[int, set[int]]:
+    """For each region that overwrites a state, the regions that read it before: all its readers,
+    except those that need the new value."""
+    writer = {state: home[new] for state, new in updated(graph)}
+    waits: dict[int, set[int]] = {}
+    waiting = 0  # the bit set of its keys
+    for k, region in regions.items():
+        for s in (s for v in region.members for s in sources(v)):
+            if s in writer and writer[s] != k and not _must_follow(
+                    k, writer[s], before, waits, waiting):
+                waits.setdefault(writer[s], set()).add(k)
+                waiting |= 1 << writer[s]
+    return waits
 
 
 def _copies_stack(region: Region, reads: Collection[Value]) -> bool:

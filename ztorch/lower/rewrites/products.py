@@ -72,8 +72,8 @@ class ProductRewrites:
         """
         limits = self.limits
         a, b = v.args
-        m, n, k = *v.shape[-2:], a.shape[-1]
-        if n == 1:  # rows times one vector: sums along rows
+        k = a.shape[-1]
+        if v.shape[-1] == 1:  # rows times one vector: sums along rows
             if limits.grid is None and (totals := _sums_down_columns(v)) is not None:
                 return totals
             row = OPS.broadcast_to(OPS.reshape(widened(b), (*b.shape[:-2], 1, k)), a.shape)
@@ -100,25 +100,27 @@ class ProductRewrites:
         a = _left(v, limits)
         if pays_to_pad(a, v, limits):
             a = padded_copy(a.args[0] if a.op is COPY else a)
+        return _product_of(v, a, self._right(v, b, fixed))
+
+    def _right(self, v: Value, b: Value, fixed: bool) -> Value:
+        """The right operand of a product as its tiles read it: in place, copied or in panels."""
+        limits = self.limits
+        m, n, k = *v.shape[-2:], b.shape[-2]
         narrow = narrowed(b, self.narrow) if m <= NARROW_ROWS and fixed else None
         b = b if narrow is None else narrow
-        size = k * n * b.dtype.bytes
-        fits_l1 = size <= limits.processor.l1_bytes * L1_SHARE
-        stored = self.derived is not None and self.derived.lasts(b)
-        packed_once = fixed and (self.often or stored) and not fits_l1
+        fits_l1 = k * n * b.dtype.bytes <= limits.processor.l1_bytes * L1_SHARE
+        derived = self.derived if self.derived is not None and self.derived.lasts(b) else None
+        packed_once = fixed and (self.often or derived is not None) and not fits_l1
         must_copy = not is_readable(b)
         bad = has_bad_rows(b, m, v.dtype, limits) and not packs_in_block(b, m, v.dtype, limits)
-        if b.rank == 2 and (packed_once or bad or (
-                must_copy and not fits_l1
-                and n % panel_columns(b, m, limits, v.dtype) == 0)):
-            columns = panel_columns(b, m, limits, v.dtype)
-            columns = self.derived.columns(b, columns) if stored and self.derived else columns
-            if (b, columns) not in self.packed:  # several products may have the same right operand
-                self.packed[b, columns] = pack(b, columns)
-            b = self.packed[b, columns]
-        elif must_copy:
-            b = COPY(b)
-        return _product_of(v, a, b)
+        if b.rank > 2 or not (packed_once or bad or (
+                must_copy and not fits_l1 and n % panel_columns(b, m, limits, v.dtype) == 0)):
+            return COPY(b) if must_copy else b
+        columns = panel_columns(b, m, limits, v.dtype)
+        columns = columns if derived is None else derived.columns(b, columns)
+        if (b, columns) not in self.packed:  # several products may have the same right operand
+            self.packed[b, columns] = pack(b, columns)
+        return self.packed[b, columns]
 
     def _in_parts(self, v: Value, fixed: bool) -> Value:
         """A product of large k as a sum of products whose operands fit the caches. The split
