@@ -31,7 +31,7 @@ def run_program(number: int) -> None:
     model.compile(batch_size=1).predict_on_batch(np.zeros((1, inputs), np.float32))
 
 
-def held() -> dict[str, int]:
+def resources() -> dict[str, int]:
     """What the process holds now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
@@ -52,7 +52,7 @@ def main() -> None:
         run_program(number)
         if (number + 1) % options.every == 0:
             gc.collect()
-            facts = ", ".join(f"{n:,} {kind}" for kind, n in held().items())
+            facts = ", ".join(f"{n:,} {kind}" for kind, n in resources().items())
             print(f"{number + 1:,} programs: {facts}; {time.monotonic() - begun:.0f} s", flush=True)
 
 

@@ -119,8 +119,8 @@ def _gamma(sizes: tuple[int, ...], alpha: Any, dtype: DType | str | None, seed: 
     v = ops.power(ops.relu(1.0 + z / ops.sqrt(9.0 * d)), 3.0)
     positive = v > 0.0
     logarithm = ops.log(ops.where(positive, v, 1.0))
-    taken = ops.logical_and(positive, ops.log(u) < 0.5 * z * z + d * (1.0 - v + logarithm))
-    first = ops.argmax(ops.cast(taken, "int32"), axis=0)
+    accepted = ops.logical_and(positive, ops.log(u) < 0.5 * z * z + d * (1.0 - v + logarithm))
+    first = ops.argmax(ops.cast(accepted, "int32"), axis=0)
     chosen = ops.take_along_axis(v, ops.expand_dims(first, 0), 0)[0]
     return d * chosen * ops.where(small, ops.power(more, 1.0 / shape), 1.0)
 

@@ -29,13 +29,13 @@ class _View:
     """A block of memory with NumPy's array interface; it keeps the block alive. The host's view of
     a device's block is kept too, so that it stays valid when the device is closed."""
 
-    __slots__ = ("__array_interface__", "block", "seen")
+    __slots__ = ("__array_interface__", "block", "host_view")
 
     def __init__(self, block: Allocation, own: Spec, writable: bool = False,
-                 seen: np.ndarray | None = None):
+                 host_view: np.ndarray | None = None):
         self.block = block
-        self.seen = seen
-        place = block.place if seen is None else seen.__array_interface__["data"][0]
+        self.host_view = host_view
+        place = block.place if host_view is None else host_view.__array_interface__["data"][0]
         self.__array_interface__ = {
             "shape": own.shape, "typestr": own.dtype.numpy.str, "version": 3,
             "data": (place, not writable)}
@@ -55,8 +55,8 @@ def stored_array(node: TensorNode) -> np.ndarray:
         return np.asarray(_View(block, own))
     device_block, pool = node.block, memory(own.memory)
     assert isinstance(device_block, Allocation)
-    if (seen := pool.host_view(device_block, own.nbytes)) is not None:
-        return np.asarray(_View(device_block, own, seen=seen))
+    if (host_view := pool.host_view(device_block, own.nbytes)) is not None:
+        return np.asarray(_View(device_block, own, host_view=host_view))
     array = np.empty(own.shape, own.dtype.numpy)
     pool.download(device_block, array)
     array.flags.writeable = False

@@ -78,7 +78,7 @@ class Pool(ABC):
     def __init__(self, name: str):
         self.name = name
         self._free: dict[int, list[Any]] = {}  # (handle, place) of freed blocks, by size
-        self._kept = 0  # total bytes in `_free`
+        self._free_bytes = 0  # total bytes in `_free`
 
     def alloc(self, nbytes: int) -> Allocation:
         """A block with unspecified contents."""
@@ -92,7 +92,7 @@ class Pool(ABC):
     def _take(self, size: int) -> Allocation:
         try:
             handle, place = self._free[size].pop()
-            self._kept -= size
+            self._free_bytes -= size
         except (KeyError, IndexError):
             handle = self._alloc(size)
             place = self._place(handle)
@@ -100,14 +100,14 @@ class Pool(ABC):
 
     def take_back(self, nbytes: int, handle: Any, place: Any) -> None:
         """Keeps a freed block for reuse; above the limit, releases all kept blocks."""
-        total = self._kept + nbytes
+        total = self._free_bytes + nbytes
         if total > KEPT_BYTES:
             self.release()
             if nbytes > KEPT_BYTES:
                 self._release(handle)
                 return
             total = nbytes
-        self._kept = total
+        self._free_bytes = total
         try:
             self._free[nbytes].append((handle, place))
         except KeyError:
@@ -115,7 +115,7 @@ class Pool(ABC):
 
     def release(self) -> None:
         """Returns all freed blocks to the system."""
-        free, self._free, self._kept = self._free, {}, 0
+        free, self._free, self._free_bytes = self._free, {}, 0
         for handles in free.values():
             with contextlib.suppress(IndexError):  # another thread may take the last one
                 while True:

@@ -16,7 +16,7 @@ from ztorch.interchange.keras_graph import ARRAYS, arguments, histories, unwrapp
 from ztorch.interchange.keras_policies import common_policy, own_dtype
 from ztorch.layers.attention import MultiHeadAttention
 from ztorch.layers.core import Input
-from ztorch.layers.encoded import Encoded, reader_of_text, taken
+from ztorch.layers.encoded import Encoded, config_of, reader_of_text
 from ztorch.layers.layer import Layer
 from ztorch.layers.merge import Merge
 from ztorch.model.model import Model
@@ -120,7 +120,7 @@ class KerasReader:
     def encoded(self, kind: str, config: dict[str, Any], label: str) -> Layer | None:
         """A preprocessing layer that the model computes, or None and a problem."""
         try:
-            return Encoded(taken(Encoded.kinds[kind], config), name=config.get("name"))
+            return Encoded(config_of(Encoded.kinds[kind], config), name=config.get("name"))
         except ZtorchError as error:
             self.report(f"{label}: {error}")
             return None

@@ -31,8 +31,8 @@ from ztorch.tabular.categories import CategoryEncoding, Discretization, Hashing
 from ztorch.tabular.lookups import IntegerLookup, StringLookup
 from ztorch.tabular.vectorization import TextVectorization
 
-for _found in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_found.name}")
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 LAYERS = Layer.known
 globals().update(LAYERS)

@@ -165,7 +165,7 @@ def _read_again(x: Input, layer: HostLayer) -> SymbolicTensor | None:
     return None
 
 
-def taken(kind: type[HostLayer], config: Mapping[str, Any]) -> dict[str, Any]:
+def config_of(kind: type[HostLayer], config: Mapping[str, Any]) -> dict[str, Any]:
     """A host layer from a Keras config."""
     accepted = inspect.signature(kind.__init__).parameters
     return {"class_name": kind.__name__, "config": {
@@ -177,4 +177,4 @@ def reader_of_text(kind: str, config: Mapping[str, Any]) -> HostLayer:
     reader = HostLayer.known.get(kind)
     if reader is None or not reader.reads_text:
         raise ConfigError(f"{kind} does not encode text")
-    return HostLayer.get(taken(reader, config))
+    return HostLayer.get(config_of(reader, config))

@@ -28,9 +28,9 @@ def gamma(alpha: Value, uniforms: Value) -> Value:
     x = OPS.sqrt(-2.0 * OPS.log(1.0 - radius)) * OPS.cos(2 * math.pi * turn)
     cube = (1.0 + x / (3.0 * OPS.sqrt(d))) ** 3
     positive = OPS.maximum(cube, 1e-30)
-    taken = OPS.log(OPS.maximum(u, 1e-30)) < 0.5 * x * x + d * (1.0 - positive + OPS.log(positive))
-    taken = OPS.logical_and(taken, cube > 0.0)
-    place = OPS.argmax(OPS.cast(taken, "int32"), -1)  # the first accepted try
+    bound = 0.5 * x * x + d * (1.0 - positive + OPS.log(positive))
+    accepted = OPS.logical_and(OPS.log(OPS.maximum(u, 1e-30)) < bound, cube > 0.0)
+    place = OPS.argmax(OPS.cast(accepted, "int32"), -1)  # the first accepted try
     hits = OPS.equal(OPS.expand_dims(place, -1), constant(np.arange(TRIES)[None], "int32"))
     number = OPS.sum(OPS.where(hits, d * positive, 0.0), -1)
     return number * OPS.maximum(uniforms[:, -1], 1e-30) ** (1.0 / alpha)

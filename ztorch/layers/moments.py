@@ -48,8 +48,8 @@ def _near(x: Value, axes: tuple[int, ...]) -> Value:
     sample = OPS.slice_by(flat, (*(slice(None),) * len(before), slice(None, None, SAMPLE_STEP)))
     merged = {min(a, run[0]) if a <= run[-1] else a - count + 1 for a in axes}
     near = OPS.mean(sample, tuple(sorted(merged)))
-    kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
-    return OPS.stop_gradient(OPS.reshape(near, kept))
+    shape_of_means = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    return OPS.stop_gradient(OPS.reshape(near, shape_of_means))
 
 
 def standardized_groups(x: Value, groups: int, epsilon: float) -> Value:

@@ -68,8 +68,9 @@ class Normalization(Layer):
 
     def build(self, input_shape: Shape) -> None:
         self.example = input_shape
-        self.kept = () if self.axis is None else example_axes(self.axis, len(input_shape) + 1)
-        sizes = tuple(input_shape[a - 1] for a in self.kept)
+        self.kept_axes = () if self.axis is None else example_axes(
+            self.axis, len(input_shape) + 1)
+        sizes = tuple(input_shape[a - 1] for a in self.kept_axes)
         if self.input_mean is None:
             self.adapt_mean = self.add_weight("mean", sizes, "zeros", trainable=False)
             self.adapt_variance = self.add_weight("variance", sizes, "ones", trainable=False)
@@ -99,9 +100,10 @@ class Normalization(Layer):
             return None
         argument = (self.input_mean, self.input_variance)[which]
         statistic = self.own_weights[which].value if argument is None else np.broadcast_to(
-            np.array(argument), [self.example[a - 1] for a in self.kept])
-        return statistic.astype(np.float32).reshape([self.example[a - 1] if a in self.kept else 1
-                                                     for a in range(len(self.example) + 1)])
+            np.array(argument), [self.example[a - 1] for a in self.kept_axes])
+        return statistic.astype(np.float32).reshape([
+            self.example[a - 1] if a in self.kept_axes else 1
+            for a in range(len(self.example) + 1)])
 
     def adapt(self, data: Any) -> None:
         """Measures the mean and the variance of data. A compiled model uses them from now on.
@@ -123,7 +125,7 @@ class Normalization(Layer):
             if batch.shape[1:] != self.example:
                 raise DataError(f"layer {self.name!r} takes rows of shape {self.example}, not "
                                 f"{batch.shape[1:]}")
-            rest = tuple(k for k in range(batch.ndim) if k not in self.kept)
+            rest = tuple(k for k in range(batch.ndim) if k not in self.kept_axes)
             n = math.prod(batch.shape[k] for k in rest)
             batch_mean = batch.mean(rest)
             # Merges the sums of squares around the means of two sets (Chan, Golub, LeVeque).
@@ -141,7 +143,7 @@ class Normalization(Layer):
 
     def call(self, x: Value, context: Context) -> Value:
         # As in Keras the last axes count: one adapted to rows (3,) takes rows (24, 3), too.
-        along = tuple(n if k in self.kept else 1 for k, n in enumerate((1, *self.example)))
+        along = tuple(n if k in self.kept_axes else 1 for k, n in enumerate((1, *self.example)))
         if any(n not in (1, m) for n, m in zip(along[::-1], x.shape[::-1], strict=False)) or (
                 len(along) > x.rank):
             raise shape_error("this layer was built for inputs of shape", self.example,
@@ -156,7 +158,7 @@ class Normalization(Layer):
         if self.input_mean is None:
             mean, variance = map(context.read, self.own_weights)
             return mean, variance
-        sizes = tuple(self.example[a - 1] for a in self.kept)
+        sizes = tuple(self.example[a - 1] for a in self.kept_axes)
         mean, variance = (constant(np.broadcast_to(np.array(x), sizes).copy(), context.dtype)
                           for x in (self.input_mean, self.input_variance))
         return mean, variance

@@ -85,11 +85,11 @@ def resolve(specs: Iterable[Any], target: TargetSpec, prediction: tuple[int, ...
     if isinstance(specs, str) or not isinstance(specs, Iterable):
         specs = [specs]
     metrics = [get(s, target, prediction) for s in specs]
-    taken: set[str] = set()
+    names_before: set[str] = set()
     for m in metrics:
-        if m.name in taken and m.name == m.default_name and isinstance(m, Metric):
-            m.name = next(n for n in (f"{m.name}_{k}" for k in count(1)) if n not in taken)
-        taken.add(m.name)
+        if m.name in names_before and m.name == m.default_name and isinstance(m, Metric):
+            m.name = next(n for n in (f"{m.name}_{k}" for k in count(1)) if n not in names_before)
+        names_before.add(m.name)
     names = [(False, "loss"), *((isinstance(m, WeightedMetric), m.name) for m in metrics)]
     for weighted, name in names:
         if names.count((weighted, name)) > 1:

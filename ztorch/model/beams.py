@@ -93,7 +93,7 @@ def _best(ranks: Value, count: int) -> Value:
 
     def next_best(ranks: Value, _: None) -> tuple[Value, Value]:
         at = OPS.argmax(ranks)
-        taken = OPS.equal(OPS.iota((flat.size,), 0), at)
-        return OPS.where(taken, -math.inf, ranks), at
+        is_best = OPS.equal(OPS.iota((flat.size,), 0), at)
+        return OPS.where(is_best, -math.inf, ranks), at
 
     return scan(next_best, flat, length=count)[1]

@@ -75,7 +75,7 @@ class ScoringGraphs:
     weighted: Mapping[str, int] = field(default_factory=dict)
     step_data: StepData = PLAIN
     # Metrics of the model's class that its step returns, by their names there.
-    kept: dict[str, Metric] = field(default_factory=dict)
+    step_metrics: dict[str, Metric] = field(default_factory=dict)
     # Losses and metrics that give one number for a batch, so that all its rows count, and layers
     # that combine rows.
     of_batches: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ class ScoringGraphs:
             if name.startswith(SUMS):
                 label, _, key = name.removeprefix(SUMS).rpartition("/")
                 totals.setdefault(label, {})[key] = leaf("input", name, x.shape, x.dtype)
-        metrics = {**self.kept, **{label: metric
+        metrics = {**self.step_metrics, **{label: metric
                                    for label, _, metric in labeled(self.objectives)}}
         outputs = {}
         for label, sums in totals.items():
@@ -117,7 +117,7 @@ class ScoringGraphs:
 
         scale = LossScale(self.states, optimizer)
         slopes = scale.gradients(scores["loss"], used)
-        new_values = scale.kept(optimizer.new_values(weights, slopes, step, written), slopes,
+        new_values = scale.if_finite(optimizer.new_values(weights, slopes, step, written), slopes,
                                 written) | scale.updates()
         new_values = constrained(new_values, self.model.weights, context)
         updates = {state.attrs["name"]: value
@@ -131,7 +131,8 @@ class ScoringGraphs:
 
     def _scored(self, context: Context) -> _Compared:
         """Predictions beside targets, with a note of layers and losses that combine rows."""
-        parts = *self.kept.values(), *((o.loss, o.metrics) for o in self.objectives.values())
+        parts = (*self.step_metrics.values(),
+                 *((o.loss, o.metrics) for o in self.objectives.values()))
         larger = larger_graph(self.model, self.batch_size,
                               lambda rows: self._rows_of(rows, context), parts)
         compared = self._compared(context)

@@ -51,7 +51,7 @@ class LateCompile:
         self.arguments = dict(arguments)
         self.resume = resume
         self.sizes: dict[str, tuple[int, ...]] = {}
-        self._seen: dict[str, set[int]] = {}
+        self._data_sizes: dict[str, set[int]] = {}
         self.targets: dict[str, TargetSpec] | None = None  # that no loss describes; None: unknown
         self.needs_targets = False  # before it evaluates or trains
         self.batches: tuple[int, ...] = ()  # batch sizes of such steps
@@ -98,17 +98,18 @@ class LateCompile:
         x = with_numbers(x, {name: TextReader(declared.encoder, declared.text_shape) for
                              name, declared in model.inputs_by_name.items() if declared.encoder})
         for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():
-            seen = self._seen[name] = self._seen.get(name, set()) | sizes
+            data_sizes = self._data_sizes[name] = self._data_sizes.get(name, set()) | sizes
             if name in whole_axes(model):
-                self.sizes[name] = _exact_sizes(name, seen, model)
+                self.sizes[name] = _exact_sizes(name, data_sizes, model)
             elif max(sizes) > self.sizes.get(name, (0,))[-1]:
                 most = MOST.get(len(model.axis_names), 1)
                 step = multiples_of(model).get(name, 1)
-                self.sizes[name] = chosen(min(seen), max(seen), most, step)
+                self.sizes[name] = chosen(min(data_sizes), max(data_sizes), most, step)
 
     def hold_whole(self, model: Network) -> dict[str, tuple[int, ...]]:
         """Takes exactly the sizes of the data, since rows cannot be padded, and returns them."""
-        self.sizes = {name: _exact_sizes(name, seen, model) for name, seen in self._seen.items()}
+        self.sizes = {name: _exact_sizes(name, sizes, model)
+                      for name, sizes in self._data_sizes.items()}
         return self.sizes
 
     def to_predict(self) -> dict[str, Any]:
@@ -156,7 +157,7 @@ class LateCompile:
             several = len(model.output_names) > 1 and isinstance(y, (list, tuple))
             y = dict(zip(model.output_names, y, strict=False)) if several else {"": y}
         targets = target_specs(None, y)
-        if program is None or not all(_taken(program.metadata, name, spec)
+        if program is None or not all(_accepts(program.metadata, name, spec)
                                       for name, spec in targets.items()):
             self.targets, self.needs_targets = targets, False
 
@@ -205,7 +206,7 @@ def _rows_of(y: Any) -> Any:
     return np.asarray(y if isinstance(y, list) else list(y))
 
 
-def _taken(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
+def _accepts(metadata: Metadata, output: str, spec: TargetSpec) -> bool:
     """Whether a program accepts targets, whose size along open axes may vary."""
     shape = metadata.target_shape.get(output)
     if shape is None:

@@ -54,7 +54,7 @@ class LossScale:
         with layer_scope("loss_scale"):
             return [g / scale for g in gradients(loss * scale, of)]
 
-    def kept(self, updates: Updates, slopes: Sequence[Value],
+    def if_finite(self, updates: Updates, slopes: Sequence[Value],
              before: Mapping[Value, Value]) -> Updates:
         """An optimizer's new states; or, if a gradient is not finite, their old values. `before`
         holds those that the step has already changed."""

@@ -74,11 +74,11 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
         target = (_measured(targets[name], y) if loss is None else
                   targets[name] if model.has_steps_alone and name in targets else
                   _described(loss, name, y, targets.get(name)))
-        seen = _measured(target, y) if target.classes is None else target
-        metrics_list = metrics_.resolve(metrics_of.get(name, ()), seen, y.shape)
+        compared = _measured(target, y) if target.classes is None else target
+        metrics_list = metrics_.resolve(metrics_of.get(name, ()), compared, y.shape)
         metrics_list += [
             m if isinstance(m, WeightedMetric) else WeightedMetric(m)
-            for m in metrics_.resolve(weighted_of.get(name, ()), seen, y.shape)]
+            for m in metrics_.resolve(weighted_of.get(name, ()), compared, y.shape)]
         objectives[name] = Objective(loss, target, metrics_list, weight_of.get(name, 1.0))
     return objectives
 

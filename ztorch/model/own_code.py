@@ -43,21 +43,21 @@ def has_own_code(parts: Iterable[Any]) -> bool:
     return _has_own(list(parts), set())
 
 
-def _has_own(x: Any, seen: set[int]) -> bool:
-    if x is None or isinstance(x, _PLAIN) or id(x) in seen:
+def _has_own(x: Any, visited: set[int]) -> bool:
+    if x is None or isinstance(x, _PLAIN) or id(x) in visited:
         return False
     if isinstance(x, (list, tuple, set, frozenset)):
-        return any(_has_own(item, seen) for item in x)
+        return any(_has_own(item, visited) for item in x)
     if isinstance(x, Mapping):
-        return any(_has_own(item, seen) for item in x.values())
+        return any(_has_own(item, visited) for item in x.values())
     if isinstance(x, (FunctionType, type)):
         return not is_ours(x)
-    seen.add(id(x))
+    visited.add(id(x))
     package, _, path = type(x).__module__.partition(".")
     if package != "ztorch" or path.split(".")[0] not in _ROOMS or isinstance(x, Operation):
         return True
     if isinstance(x, Network):  # its other attributes are those of its compiled programs
         methods = [m for m in vars(x).values() if isinstance(m, (FunctionType, MethodType))]
-        return bool(x.own_functions or methods) or _has_own(x.adopted, seen)
+        return bool(x.own_functions or methods) or _has_own(x.adopted, visited)
     skipped = _LINKS if isinstance(x, Layer) else ()
-    return any(_has_own(part, seen) for name, part in vars(x).items() if name not in skipped)
+    return any(_has_own(part, visited) for name, part in vars(x).items() if name not in skipped)

@@ -55,14 +55,14 @@ def drawn(logits: Value, seen: Value, step: Value, choices: SamplingInputs) -> V
     logits = OPS.maximum(logits / OPS.where(random, temperature, 1.0), LOWEST)
     everything = OPS.full((logits.shape[0], 1), LOWEST, dtype)
     least = cond(OPS.less(top_k, logits.shape[1]), lambda x: _threshold(
-        x, lambda kept: OPS.sum(OPS.cast(kept, "int32"), -1, True) >= top_k),
+        x, lambda selected: OPS.sum(OPS.cast(selected, "int32"), -1, True) >= top_k),
         lambda x: everything, logits)
 
     def probable(x: Value) -> Value:
         odds = OPS.where(x >= least, OPS.exp(x), 0.0)
         mass = OPS.sum(odds, -1, True) * top_p
-        return OPS.maximum(least, _threshold(x, lambda kept: OPS.sum(
-            OPS.where(kept, odds, 0.0), -1, True) >= mass))
+        return OPS.maximum(least, _threshold(x, lambda selected: OPS.sum(
+            OPS.where(selected, odds, 0.0), -1, True) >= mass))
 
     least = cond(top_p < 1.0, probable, lambda x: least, logits)
     noisy = logits + OPS.where(random, OPS.cast(_noise(logits.shape, choices.seeds, step), dtype),

@@ -41,7 +41,7 @@ class TracedStep:
     loss: Value | None = None  # the last result of compute_loss
     losses: Scores = field(default_factory=dict)  # loss of each output
     changed: dict[Value, Optimizer] = field(default_factory=dict)  # states, and what changed them
-    kept: dict[str, Value] = field(default_factory=dict)  # states of optimizers, by name
+    optimizer_states: dict[str, Value] = field(default_factory=dict)  # by name
     results: dict[Metric, Scores] = field(default_factory=dict)  # sums of metrics
     read: dict[Value, KeptSums] = field(default_factory=dict)  # results of metrics in this step
 
@@ -117,9 +117,9 @@ class TracedStep:
         if metric not in self.results:
             raise ConfigError(f"metric {metric.name!r} has no result before update_state, which a "
                               "step must call for its batch")
-        kept = KeptSums(as_program_metric(metric), self.results[metric])
-        result = kept.metric.of_sums(kept.sums)
-        self.read[result] = kept
+        totals = KeptSums(as_program_metric(metric), self.results[metric])
+        result = totals.metric.of_sums(totals.sums)
+        self.read[result] = totals
         return result
 
     def add(self, metric: Metric, **sums: Value) -> None:
@@ -178,8 +178,8 @@ class TracedStep:
         optimizer.states_under = self._states_under(optimizer)
         counter = context.states.leaf(f"{optimizer.states_under}/step", (), "int32", lambda: 0,
                                       kind="counter", trainable=False)
-        new_values = self.loss_scale.kept(self._of_now(optimizer, counter, states, slopes), slopes,
-                                          context.updates)
+        new_values = self.loss_scale.if_finite(
+            self._of_now(optimizer, counter, states, slopes), slopes, context.updates)
         context.updates.update({state: OPS.stop_gradient(value) for state, value in constrained(
             new_values, listed, context).items()})  # later losses are not functions of this one
 
@@ -192,7 +192,7 @@ class TracedStep:
         now = dict(zip(places, slopes, strict=True))
         used = [v for v in topological([*new_values, *new_values.values()])
                 if v.attrs.get("role") == "state"]
-        same = {v: self.kept.setdefault(v.attrs["name"], v) for v in used}
+        same = {v: self.optimizer_states.setdefault(v.attrs["name"], v) for v in used}
         now |= {v: self.context.updates.get(first, first) for v, first in same.items()}
         return dict(zip((same[v] for v in new_values),
                         substituted(list(new_values.values()), now), strict=True))
@@ -246,7 +246,7 @@ def traced_step(graphs: ScoringGraphs, method: str, optimizer: Optimizer | None)
     begin_padding(model, batch.x, context.padding)
     with _running(step):
         scores = logged(getattr(model, method)(step.data()), f"{type(model).__name__}.{method}",
-                        graphs.kept, step.read)
+                        graphs.step_metrics, step.read)
     if method == "test_step":
         return Graph(scores, context.memories)
     if not step.changed:

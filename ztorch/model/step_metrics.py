@@ -85,9 +85,9 @@ def score_name(label: str) -> str:
     return label.removeprefix(SUMS).rpartition("/")[0] if label.startswith(SUMS) else label
 
 
-def logged(logs: Any, method: str, kept: dict[str, Metric],
+def logged(logs: Any, method: str, metrics: dict[str, Metric],
            read: Mapping[Value, KeptSums]) -> Scores:
-    """The scores of a step, as outputs of a function; `kept` gets the metrics that are computed
+    """The scores of a step, as outputs of a function; `metrics` gets the metrics that are computed
     from sums, by the names under which the step returned them. `read` are results of metrics."""
     if not isinstance(logs, Mapping) or not logs:
         raise ConfigError(f"{method} returned {logs!r}; return a dict of scalars by name, such as "
@@ -99,7 +99,7 @@ def logged(logs: Any, method: str, kept: dict[str, Metric],
         if isinstance(x, Result):
             scores |= x.scores
         elif isinstance(x, Value) and x in read:
-            kept[name] = read[x].metric
+            metrics[name] = read[x].metric
             scores |= {f"{SUMS}{name}/{key}": part for key, part in read[x].sums.items()}
         elif isinstance(x, Value) and (x.shape == () or name.startswith(SUMS)):
             with layer_scope(name):

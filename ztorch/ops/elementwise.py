@@ -117,8 +117,8 @@ def _documentation(row: Opcode, names: list[str]) -> str:
     """The docstring of the op of an opcode."""
     unchanged = [kind for kind, opcodes in _UNCHANGED.items() if row.name in opcodes]
     *kinds, last = (_KINDS[kind] for kind in dict.fromkeys([*_kinds(row), *unchanged]))
-    taken = f"{', '.join(kinds)} or {last}" if kinds else last
-    meaning = dict.fromkeys(names, f"Tensor of {taken}, or a number.")
+    dtypes = f"{', '.join(kinds)} or {last}" if kinds else last
+    meaning = dict.fromkeys(names, f"Tensor of {dtypes}, or a number.")
     if row.name == "select":
         meaning = {"c": "Bool tensor: the condition.", "a": "Tensor or number where it is true.",
                    "b": "Tensor or number where it is false, of the dtype of `a`."}

@@ -111,11 +111,11 @@ def _istft_numpy(x: Any, sequence_length: int, sequence_stride: int, fft_length:
         at = slice(k * sequence_stride, k * sequence_stride + fft_length)
         total[..., at] += frames[..., k, :]
         squares[at] += weights**2
-    start, stop = _kept(total.shape[-1], fft_length, length, center)
+    start, stop = _signal_bounds(total.shape[-1], fft_length, length, center)
     return (total / np.where(squares > _LEAST, squares, 1))[..., start:stop]
 
 
-def _kept(n: int, fft_length: int, length: int | None, center: bool) -> tuple[int, int]:
+def _signal_bounds(n: int, fft_length: int, length: int | None, center: bool) -> tuple[int, int]:
     """Where the signal begins and ends in the frames that were added up."""
     start = fft_length // 2 if center else 0
     return start, min(n, start + length) if length is not None else n - start
@@ -165,5 +165,5 @@ def istft(x: tuple[Value, Value], sequence_length: int, sequence_stride: int, ff
     frames = frames * constant(weights, frames.dtype)
     total = OPS.overlap_add(frames, (frames.rank - 2,), (samples,), sequence_stride)
     total = total * constant(1 / np.where(squares > _LEAST, squares, 1), frames.dtype)
-    start, stop = _kept(samples, fft_length, length, center)
+    start, stop = _signal_bounds(samples, fft_length, length, center)
     return like(total[..., start:stop], x[0])

@@ -59,7 +59,7 @@ class Writer:
     loops: dict[Value, list[str]] = field(default_factory=dict)  # outputs of the node of each loop
     _stored: dict[tuple, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
-    _taken: set[str] = field(default_factory=set)
+    _tensor_names: set[str] = field(default_factory=set)
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -127,10 +127,10 @@ class Writer:
     def unique(self, name: str) -> str:
         """The name, with a number appended if it is taken."""
         k = self._counts.get(name, 0)
-        while (candidate := f"{name}_{k}" if k else name) in self._taken:
+        while (candidate := f"{name}_{k}" if k else name) in self._tensor_names:
             k += 1
         self._counts[name] = k + 1
-        self._taken.add(candidate)
+        self._tensor_names.add(candidate)
         return candidate
 
     def outputs(self, op: str, inputs: Sequence[str], count: int, /, **attrs: Any) -> list[str]:
