@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from ztorch.dtypes import boolean, f32, u8
+from ztorch import ops
+from ztorch.codegen.targets import target
+from ztorch.compile.pipeline import compile_functions
+from ztorch.dtypes import DType, boolean, f16, f32, u8
 from ztorch.files.kinds import BadValue
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
 from ztorch.runtime.manifest import check_program, check_scoring
+from ztorch.runtime.packed import pack, unpack
 from ztorch.runtime.snapshot import Metadata
 from ztorch.runtime.spec import (
+    CALL,
     FunctionSpec,
     LaunchSpec,
     ProgramSpec,
@@ -219,3 +227,18 @@ def test_devices_may_place_states_far_apart() -> None:
     place = [("arena", 0, 4, True)]
     check_program(on_a_device(place, params=4096))
     assert "no more than its states" in refused(on_a_device(place, params=4097))
+
+
+@pytest.mark.parametrize(("d", "precision"), [(f16, "float32"), (f32, "tf32")])
+def test_tensor_maps(d: DType, precision: str) -> None:
+    """A program whose kernels copy boxes, of each dtype, is read as it was; boxes stay within their buffers."""
+    x, w = leaf("input", "x/a", (1024, 1024), d), leaf("input", "x/b", (1024, 1024), d)
+    graph = Graph({"y": ops.matmul(x, ops.transpose(w))})
+    made = compile_functions({CALL: graph}, target("cuda:sm_90a").with_precision(precision), "product")
+    packed = unpack(pack(made.spec, made.code, []))
+    assert made.spec.maps and packed is not None and packed[0] == made.spec
+    check_program(made.spec)
+    value = made.spec.to_json()
+    value["maps"][0][4][0] += 1  # one more element in each row
+    with pytest.raises(BadValue, match="a kernel whose maps are in its memories"):
+        check_program(ProgramSpec.from_json(json.loads(json.dumps(value))))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from ztorch.abi import BUFFER_ALIGN, align_up
+from ztorch.dtypes import dtype
 from ztorch.files.kinds import BadValue
 from ztorch.runtime.buckets import verb_of
 from ztorch.runtime.spec import (
@@ -159,10 +160,10 @@ def _check_launch(number: int, launch: LaunchSpec, f: FunctionSpec, spec: Progra
         element = BOOL_BYTES if tensors[at].dtype.long == "bool" else 1
         if nbytes > tensors[at].nbytes * element:
             raise BadValue(nbytes, "no more than its tensor takes", 2, k, 2)
-    for number, place, _, first, extents, pitches, box in spec.maps:
-        if number == launch.entry and (
+    for kernel, place, of, first, extents, pitches, box in spec.maps:
+        if kernel == launch.entry and (
                 place >= len(launch.places) or not len(extents) == len(box) == len(pitches) + 1
-                or first + 2 * extents[0] + sum((e - 1) * p for e, p in zip(
+                or first + dtype(of).bytes * extents[0] + sum((e - 1) * p for e, p in zip(
                     extents[1:], pitches, strict=True)) > launch.places[place][2]):
             raise BadValue(launch.entry, "the number of a kernel whose maps are in its memories", 0)
     name, _, _, group = spec.entries[launch.entry]

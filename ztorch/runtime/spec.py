@@ -224,7 +224,7 @@ class ProgramSpec(Record):
     shared: tuple[tuple[int, int], ...] = field(  # shared memory that launches request, by kernel
         ListOf(Row(SIZE, COUNT, names="[kernel, bytes]")), default=())
     maps: tuple[tuple, ...] = field(  # tensor maps, with which kernels copy boxes of their buffers
-        ListOf(Row(SIZE, SIZE, OneOf("f16", "bf16"), SIZE, *[ListOf(COUNT, 5)] * 3,
+        ListOf(Row(SIZE, SIZE, OneOf("f16", "bf16", "f32"), SIZE, *[ListOf(COUNT, 5)] * 3,
                    names="[kernel, memory, dtype, first byte, extents, pitches, box]")), default=())
     limits: tuple[tuple[str, int], ...] = field(  # the code's assumptions about the device
         ListOf(Row(TEXT, SIZE, names="[name, number]")), default=())
