@@ -165,6 +165,24 @@ def test_constants_of_bodies() -> None:
     agree(fed, interpreted(fed, NARROW))
 
 
+@pytest.mark.parametrize("limits", [NARROW, GROUPS], ids=["narrow", "groups"])
+def test_a_sequence_of_stacked_numbers(limits: Any) -> None:
+    """Numbers that are stored in turns, and a gradient that is zero but for the last iteration."""
+    s = leaf("input", "s", (), f32)
+    numbers = [ops.reshape(ops.sin(s * k), (1,)) for k in range(1, 4)]
+    last, kept = ops.scan(lambda c, r: (c * 0.5 + r, c * r), s, ops.concat(*numbers, axis=0))
+    _, same = ops.scan(lambda c, _: (c, ops.sin(s)), s, length=3)
+    [slope] = gradients(same[-1], [s])
+    one = Job(Graph({"last": last, "kept": kept, "slope": slope}), {s: np.float32(0.3)})
+    c, want = 0.3, []
+    for r in np.sin(0.3 * np.arange(1, 4)):
+        want.append(c * r)
+        c = c * 0.5 + r
+    for got in (interpreted(one, limits), Module([one], HERE[-1]).run(0)):
+        for a, b in zip(got, (c, want, np.cos(0.3)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
 def test_a_state_is_written_in_place() -> None:
     """Particles that are states of the program: the kernel reads each before it writes it."""
     place = leaf("state", "place", (40,), f32, np.linspace(0, 1, 40, dtype=np.float32))

@@ -13,6 +13,7 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Value, topological
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
+from ztorch.lower.insets import part_of
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, is_view, view_of
 from ztorch.lower.rewrites.early_exit import flag_of_any, unchanged_after_exit
@@ -55,7 +56,7 @@ def as_recurrence(loop: Value, results: Collection[int], private: Collection[Val
     for s, x in zip(body.slices, sequences, strict=True):
         x = _contiguous_in_iteration(x, size, limits)
         joined = x in private and x.op.kind == "map" and not x.op.opcode and (
-            x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial)
+            x.op.cost <= RECURRENCE_JOIN_SLOTS and not x.op.partial and part_of(x) is x)
         leaves[s] = AT_ITERATION(rebuilt(x, tuple(map(buffers.expression, x.args))) if joined
                                 else buffers.expression(x), depth=0)
     leaves |= {s: buffers.expression(x) for s, x in zip(body.shared, shared, strict=True)}
