@@ -127,6 +127,16 @@ def test_unused_values_are_not_computed() -> None:
     assert (len(loop.attrs["body"].carries), len(loop.attrs["body"].outs)) == (1, 2)
 
 
+def test_a_loop_inside_keeps_nothing_for_unused_values() -> None:
+    x = leaf("input", "x", (4, 3), "float32")
+    last, _ = ops.scan(lambda s, _: ops.scan(lambda t, r: (t * r, ops.exp(t)), s, x), x[0], x)
+    graph = merged(Graph({"last": last}))
+    for _ in range(2):
+        [loop] = [v for v in graph.nodes() if v.op.kind == "loop"]
+        assert not loop.attrs["body"].outs
+        graph = Graph({"new": loop.attrs["body"].news[0]})
+
+
 def test_equal_loops_become_one() -> None:
     x = leaf("input", "x", (4, 3), "float32")
     results = [ops.scan(lambda s, r: (s + r, None), x[0], x)[0] for _ in range(2)]

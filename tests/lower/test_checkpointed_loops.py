@@ -149,3 +149,22 @@ def test_only_states_where_segments_begin_are_kept() -> None:
             job.feeds[v] = np.zeros(v.shape)
         arenas.append(Module([job], HERE[-1]).compiled.spec.arena_bytes / (4 * x.size))
     assert arenas[1] < 2.7 < 6 < arenas[0]
+
+
+def test_states_that_only_segments_of_an_inner_loop_need() -> None:
+    """The gradient reads some states of a loop in a loop: nothing keeps the others."""
+    a, w = leaf("input", "a", (2, 3), f32), leaf("input", "w", (3, 3), f32)
+
+    def outer(s: Value, _: None) -> tuple[Value, Value]:
+        (p, _, _), _ = ops.scan(
+            lambda t, _: ((t[0], ops.broadcast_to(s, (3, 3)), t[2] * t[2]), None), (a, w, w[:1]),
+            length=5, checkpoint=3)
+        return ops.sum(p, axis=0), w * 0.5
+
+    _, kept = ops.scan(outer, a[0], length=2)
+    slopes = gradients(ops.sum(kept * kept), [a, w])
+    weights = np.arange(9.0).reshape(3, 3)
+    job = Job(Graph({"a": slopes[0], "w": slopes[1]}), {a: np.ones((2, 3)), w: weights})
+    for got in (interpreted(job, NARROW), Module([job], HERE[-1]).run(0)):
+        np.testing.assert_array_equal(got[0], np.zeros((2, 3)))
+        np.testing.assert_array_equal(got[1], weights)  # 2 iterations of 2 * (w / 2) / 2

@@ -19,10 +19,7 @@ def merged(graph: Graph) -> Graph:
     reads."""
     if not any(v.op.kind == "loop" for v in graph.nodes()):
         return graph
-    graph = _united(graph)
-    while (smaller := _pruned(graph)) is not graph:
-        graph = smaller
-    return graph
+    return _without_unread(_united(graph))
 
 
 def _united(graph: Graph) -> Graph:
@@ -76,6 +73,13 @@ def _result(v: Value, loop: Value, index: int) -> Value:
 # -- unread results -------------------------------------------------------------------------------
 
 
+def _without_unread(graph: Graph) -> Graph:
+    """The graph without results that nothing reads, nor results that only these needed."""
+    while (smaller := _pruned(graph)) is not graph:
+        graph = smaller
+    return graph
+
+
 def _pruned(graph: Graph) -> Graph:
     """The graph with every loop reduced to the results that are read; the graph itself if all
     are."""
@@ -122,8 +126,9 @@ class _PrunedBody:
             outs=tuple(body.outs[k] for k in outs),
             proceed=None if body.proceed is None else keep.index(body.proceed))
         self.less = len(self.body.leaves) + len(outs) < len(body.leaves) + len(body.outs)
-        if not self.less:
-            self.body = body
+        # Loops inside have fewer readers now.
+        self.body = self.body.with_roots(_without_unread(Graph({
+            str(k): v for k, v in enumerate(self.body.roots)})).roots) if self.less else body
         self._new_index: Mapping[int, int] = {
             **{k: at for at, k in enumerate(keep)},
             **{count + k: len(keep) + at for at, k in enumerate(outs)}}
