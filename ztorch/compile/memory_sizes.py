@@ -20,7 +20,7 @@ def byte_count(label: str, size: Any) -> int:
     """
     if not isinstance(size, str):
         return positive(label, size)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
     if match is None or match[2].upper() not in _UNITS:
         raise ConfigError(f"{label}={size!r} is not a number of bytes; use a form like \"64MB\", "
                           "\"1.5 GiB\" or 64_000_000")

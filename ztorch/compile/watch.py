@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any
 from ztorch.errors import ConfigError
 from ztorch.host.settings import current
 
+_programs = itertools.count()  # numbers the programs of this process whose stages are written
+
 
 class Watch:
-    """Called at the end of each stage. Prints its result and time, or writes the result to a file,
-    if the settings request it."""
+    """Called at the end of each stage of a program. Prints its result and time, or writes the
+    result to a file, if the settings request it."""
 
     def __init__(self) -> None:
         self.settings = current()
+        self.program = next(_programs) if self.settings.dump else 0
         self.stage_start = time.perf_counter()
         self.stages_done = 0
 
@@ -31,7 +35,8 @@ class Watch:
                     print(text, file=sys.stderr)
                 if self.settings.dump:
                     data = text if isinstance(text, bytes) else text.encode()
-                    _dump(Path(self.settings.dump), f"{self.stages_done:02}_{stage}.{name}", data)
+                    _dump(Path(self.settings.dump),
+                          f"{self.program:02}_{self.stages_done:02}_{stage}.{name}", data)
             self.stages_done += 1
         self.stage_start = time.perf_counter()
 
