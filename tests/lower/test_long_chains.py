@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.parity import HERE, Job, Module
 from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.pipeline import declare_states, plan_functions, simplify
@@ -120,14 +121,21 @@ def test_parts_replaced_again_and_again_are_computed_once() -> None:
     x, odd = leaf("input", "x", (32,), "float32"), leaf("input", "odd", (32,), "bool")
     [step] = planned(Graph({"y": replaced(OPS, x, odd, count)}), "avx512").steps
     assert len(step.kernel.body) <= 20 * count
-    data, bits = np.linspace(0.1, 1, 32, dtype=np.float32), np.arange(32) % 2 == 1
-    y = data.astype(np.float64)
-    for k in range(1, count + 1):
+
+
+@pytest.mark.parametrize("level", HERE)
+def test_parts_replaced_beside_a_reduction(level: str) -> None:
+    """The index of a part ends where the part does, but what it reads is for all of the array."""
+    x, pairs = leaf("input", "x", (32,), "float32"), leaf("input", "pairs", (32, 2), "float32")
+    data = np.linspace(0.1, 1, 64, dtype=np.float32)
+    feeds = {x: data[:32], pairs: data.reshape(32, 2)}
+    odd = OPS.greater(OPS.max(pairs, 1), 0.5)
+    y, large = data[:32].copy(), data[1::2] > 0.5
+    for k in range(1, 4):
         y[k] = data[0]
-        y[1::2] += 1
-    update = zt.compiled(lambda x, odd: replaced(zt.ops, x, odd, count))
-    result = update(zt.tensor(data), zt.tensor(bits))
-    np.testing.assert_allclose(result.numpy(), y, rtol=1e-5)
+        y[large] += 1
+    [result] = Module([Job(Graph({"y": replaced(OPS, x, odd, 3)}), feeds, "y")], level).run(0)
+    np.testing.assert_allclose(result, y, rtol=1e-6)
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [3, 64, 1000]])

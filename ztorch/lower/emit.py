@@ -19,7 +19,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.lower.element_view import ElementView
 from ztorch.lower.index import Atom, Index, LoadedIndex, Quotient, Remainder, Var
-from ztorch.lower.positions import flatten, proper
+from ztorch.lower.positions import flatten, proper, unflatten
 from ztorch.lower.tuning import INTERLEAVED_MAX
 
 
@@ -35,7 +35,9 @@ class Emitter:
     lane: Var | None = None  # the loop variable that runs over lanes
     lanes: int = 1
     mask: Operand | None = None  # the active lanes; None: all
-    members: Container[Value] = ()  # of the region
+    # Members of the region with their positions, and what its loop variables are here, if known.
+    members: Mapping[Value, Index] = field(default_factory=dict)
+    place: dict[Var, Index] | None = None
     here: dict[Value, Operand] = field(default_factory=dict)  # members at this position
     # Other values that were computed in this scope, by position and condition.
     known: dict[tuple[Value, Index, Operand | None], Operand] = field(default_factory=dict)
@@ -61,8 +63,9 @@ class Emitter:
         """v at an index. Lanes outside `where` are unspecified, but never read memory."""
         if v in self.here:
             return self.here[v]
-        if v in self.members and (where is None or not where.is_const):
-            where = None  # readers share it, whatever their conditions
+        if self.place is not None and v in self.members and where is not None and (
+                not where.is_const):  # computed in any case: readers of all conditions share it
+            index, where = unflatten(self.members[v].replace(self.place), v.shape), None
         index = proper(index, v.shape)
         flat = flatten(index, v.shape)
         number = self._known(v, flat, where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 
 from ztorch.dtypes import DType, f32
@@ -41,7 +42,7 @@ def multiply_add(b: Builder, limits: Limits, x: Operand, y: Operand, total: Oper
 def added(e: Emitter, region: Region, limits: Limits, v: Value, full: dict[Var, Index],
           total: Operand) -> Operand:
     """The total of a reduction after adding the element at the position `full` of the region."""
-    b, x = e.b, v.args[0]
+    b, x, e = e.b, v.args[0], replace(e, place=full)
     index = unflatten(region.full.replace(full), x.shape)
     base = view_of(x, index)
     if base and v.op.opcode == "add" and base[0].op.opcode == "mul" and (
@@ -105,6 +106,7 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
 
     All stores come last, so nothing is read after it was overwritten in place."""
     results: list[tuple[Value, Index, list[Operand]]] = []
+    e = replace(e, place=full)
     for v in values:
         if v not in target:
             continue
