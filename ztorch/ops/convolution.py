@@ -117,6 +117,9 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
                           fix=f"the inputs' last axis must be {into * groups} and filters a "
                               f"multiple of {groups}" if groups > 1 else
                           f"the last axis of the inputs must be {into}")
+    if into == 1 < groups < filters:  # a channel for each filter: vectors hold neighbors
+        x = OPS.repeat(x, filters // groups, axis=-1)
+        return conv(x, kernel, stride, padding, dilation, filters)
     span = spans(tuple(size), dilation)
     low, high = paddings(padding, x.shape[1:-1], span, stride)
     room = tuple(a + n + b for a, n, b in zip(low, x.shape[1:-1], high, strict=True))
@@ -223,12 +226,10 @@ def _products(x: Value, kernel: Value, low: Shape, high: Shape, stride: Shape, d
 def _depthwise(windows: Value, kernel: Value, places: Shape) -> Value:
     """A depthwise convolution: elementwise products, summed over the window. There is no matrix
     product, because channels do not mix."""
-    channels, filters = windows.shape[-1], kernel.shape[-1]
-    each = filters // channels
-    taps = OPS.reshape(kernel, (*kernel.shape[:-2], channels, each))
-    products = OPS.reshape(OPS.expand_dims(windows, -1) * taps, (*windows.shape[:-1], filters))
+    channels = windows.shape[-1]
+    products = windows * OPS.reshape(kernel, (*kernel.shape[:-2], channels))
     if all(windows.shape[k] == 1 for k in places):
-        return OPS.reshape(products, (*windows.shape[:places[0]], filters))
+        return OPS.reshape(products, (*windows.shape[:places[0]], channels))
     return OPS.sum(products, axis=places)
 
 
