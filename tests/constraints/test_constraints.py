@@ -18,6 +18,7 @@ from ztorch.model.sequential import Sequential
 WEIGHT = np.random.default_rng(5).normal(size=(3, 4, 2)).astype("f")
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("name", "how"), [
     ("MaxNorm", {"max_value": 0.7}), ("MaxNorm", {"axis": (0, 1)}), ("NonNeg", {}),
     ("UnitNorm", {"axis": 2}), ("MinMaxNorm", {"min_value": 0.5, "max_value": 0.6, "rate": 0.3})])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def test_symbolic_sizes(tmp_path: Path) -> None:
     assert load(written(named(["n", None, 4]), tmp_path / "m.onnx")).axis_names == ["axis1"]
     with pytest.raises(Unsupported, match="has no axes"):
         load(written(named([]), tmp_path / "m.onnx"))
+
+
+def test_an_axis_that_is_halved_until_one_position_is_left(tmp_path: Path) -> None:
+    """What follows from it is seen with longer rows: of those that are tried first, one position is left."""
+    names = ["x", *(f"half{k}" for k in range(5)), "y"]
+    nodes = [helper.make_node("MaxPool", [a], [b], kernel_shape=[2], strides=[2]) for a, b in pairwise(names)]
+    ends = [helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", ["n", 2, "time"]), ("y", [None] * 3))]
+    path = written(model_of(nodes, ends[:1], ends[1:]), tmp_path / "m.onnx")
+    program = load(path).compile("cpu:scalar", batch_size=1, sizes={"time": (64, 192)})
+    for size in (64, 192, 128):
+        x = np.random.default_rng(size).normal(size=(1, 2, size)).astype(np.float32)
+        np.testing.assert_array_equal(program.predict(x), runtime(path, x)[0])
 
 
 def test_an_output_with_one_row_for_all(tmp_path: Path) -> None:

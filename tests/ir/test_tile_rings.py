@@ -124,3 +124,32 @@ def test_barriers_and_tiles_are_touched_by_nothing_else() -> None:
     for mem, kind, why in (("full", "u64", "holds barriers"), ("near_a", "f16", "filled by copies of tiles")):
         with pytest.raises(VerifyError, match=why):
             verify(parse_text(text.replace("team_barrier", f"%9000:{kind} = load {mem}[0]\nteam_barrier")))
+
+
+TEAMS = """kernel teams index=i32 exact workgroup=(96, 1, 1) {
+  global y f32[96] w
+  loop %0 = 0, 1, 1 grid {
+    loop %1 = 0, 96, 1 block {
+      %2:i32 = div %1, 32
+      %3:bool = lt %2, 2:i32
+      if %3 {
+        team_barrier count=64
+      }
+      %6:bool = ge %2, FIRST:i32
+      if %6 {
+        team_barrier count=64
+      }
+      store y[%1], 1.0:f32
+    }
+  }
+}
+"""
+
+
+def test_a_team_is_the_same_threads_at_each_barrier() -> None:
+    """Also where most threads of the second team were in the first."""
+    for first, why in (("1", "there is one team only"), ("2", "not the 64 threads of a team")):
+        kernel = parse_text(TEAMS.replace("FIRST", first))
+        verify(kernel)
+        with pytest.raises(InterpretError, match=why):
+            interpret(kernel, {"y": np.zeros(96, np.float32)}, subgroup=32)

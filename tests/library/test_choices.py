@@ -54,6 +54,8 @@ def test_custom_choices() -> None:
         own.alloc(401)
     own.free(buffer)
     own.free(own.alloc(1000))
+    with pytest.raises(OutOfMemory, match="limit of 0"):
+        Builder("cpu", threads=1, memory_limit=0).build().alloc(1)
     assert Builder("vulkan", device_id=0, tensor_cores=False, precision="tf32").build().name == "vulkan:0"
     assert not Builder("opencl", device_id=99).build().is_available
 

@@ -30,6 +30,7 @@ def _own(offset: int, stride: int, size: int = 64, own: bool = True, writes: boo
     return BufferAccess(Location("arena", offset, size, strides=(stride,)), writes, own)
 
 
+@pytest.mark.cheap
 @pytest.mark.parametrize(("first", "second", "meets"), [
     (_own(0, 0), _own(0, 0, writes=False), False),
     (_own(0, 0), _own(0, 0, own=False, writes=False), True),

@@ -168,6 +168,9 @@ def test_wrong_arguments() -> None:
             (lambda: M.IoU(3, [3]), "must be numbers from 0 to 2")):
         with pytest.raises(ConfigError, match=message):
             make()
+    y, p = (leaf("input", name, (4, 3), "float32") for name in "yp")
+    with pytest.raises(ConfigError, match="class 3 does not exist"):  # classes count from 0
+        M.Recall(class_id=3).sums(y, p, lambda x: x)
 
 
 def test_scores_of_several_numbers_in_logs_files_and_checkpoints(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from ztorch import layers as L
 from ztorch import optimizers
 from ztorch.errors import ConfigError
 from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
 from ztorch.model.sequential import Sequential
 from ztorch.optimizers import SGD, Adam, AdamW, RMSprop
 
@@ -98,6 +99,20 @@ def test_ten_steps_equal_keras(name, arguments):
         theirs.apply([keras.ops.convert_to_tensor(d) for d in g.values()], weights)
     expected = [keras.ops.convert_to_numpy(w) for w in weights]
     close(ours(getattr(optimizers, name)(learning_rate=0.02, **arguments), 10), expected, 1e-5)
+
+
+def test_muon_leaves_weights_of_three_axes_to_adam():
+    weight = np.random.default_rng(4).normal(size=(2, 3, 2))
+    moved = []
+    for optimizer in (optimizers.Muon(0.02, weight_decay=None, adam_weight_decay=None), Adam(0.02, 0.9, 0.999, 1e-7)):
+        w, g = leaf("state", "w", weight.shape, "float64", weight), leaf("input", "g", weight.shape, "float64")
+        step = leaf("state", "optimizer/step", (), "int32", np.array(0, np.int32))
+        new = {s.attrs["name"]: v for s, v in optimizer.new_values([w], [g], step).items()}
+        run = references.Run(Graph({}, new))
+        for k in (1, 2):
+            run(g=weight * k - 0.3)
+        moved.append(run.values["w"])
+    np.testing.assert_allclose(moved[0], moved[1], rtol=1e-6)
 
 
 def test_schedule_free_steps_by_the_paper():
