@@ -13,12 +13,13 @@ from ztorch import ops
 from ztorch.codegen.render import renderer
 from ztorch.codegen.targets import target
 from ztorch.compile.kernels import in_words
-from ztorch.dtypes import DType, bf16, f16, f32, i32
+from ztorch.dtypes import DType, bf16, f16, f32, i32, u32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.machines.gpus import gpu
+from ztorch.performance.fused_instructions import fused_results
 from ztorch.performance.prediction import KernelPrediction, predict_kernel
 from ztorch.performance.ring_clock import RingTimes, ring_cycles
 from ztorch.performance.step import FunctionPrediction, LaunchPrediction, predict_functions
@@ -144,6 +145,16 @@ def test_additions_of_integers_share_two_kinds_of_units(name: str, opcode: str, 
     p = predict_kernel(kernel(body, d=i32), (row.units * 8, 1, 1), row)
     least = 8 * THREADS * 512_000 * (1 / row.int_lanes + 1 / max(lanes, row.int_lanes))
     assert p.parts["integers"] == pytest.approx(least / (row.clock_ghz * 1e9), rel=0.02)
+
+
+def test_shifts_of_vectors_are_fused_with_nothing() -> None:
+    for lanes, fused in ((1, ["shl", "shr"]), (2, [])):
+        b = Builder("rotated")
+        b.memory("x", u32, 2, access="rw")
+        x = b.load("x", 0, lanes=lanes)
+        b.store("x", 0, b.or_(b.shl(x, 13), b.shr(x, 19)))
+        results = fused_results(b.kernel())
+        assert [i.opcode for i in b.kernel().body if i.dest.id in results] == fused
 
 
 def test_dependent_loads_cost_their_latency() -> None:

@@ -93,7 +93,7 @@ def one_by_one() -> tuple[Any, list[dict[str, list[float]]]]:
         return program, histories(program)
 
 
-@pytest.mark.parametrize(("device", "threads"), [("cpu", 1), ("cpu", 2), ("c", 2)])
+@pytest.mark.parametrize(("device", "threads"), [("cpu", 2), ("cpu", 1), ("c", 2)])
 def test_the_same_bits_as_batch_by_batch(device: str, threads: int, ran: list[int],
                                          one_by_one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "SHARED_KERNEL_CYCLES", 0)
