@@ -136,6 +136,9 @@ def test_running_means_of_weights_in_validation_and_at_the_end() -> None:
     made = zt.Sequential([L.Input((4,)), L.Dense(1)])
     program = made.compile("cpu:scalar", batch_size=8, loss="mse",
                            optimizer=zt.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5))
+    first = program.get_weights()[0]
+    program.swap_averages()
+    np.testing.assert_array_equal(program.get_weights()[0], first)  # there are no means before the first step
     keep = C.LambdaCallback(on_epoch_end=lambda e, logs: seen.append(
         [program.get_weights()[0], logs["val_loss"]]))
     program.fit(x, y, epochs=3, verbose=0, validation_data=(x, y), callbacks=[

@@ -29,6 +29,9 @@ def flag_of_any(body: Body) -> Value | None:
     <less bool[3]>
     >>> flag_of_any(Body(5, False, (p, x), (), (), (ops.any(x < 9.0), x), (), proceed=0))
     <less bool[3]>
+    >>> moved = ops.reshape(ops.any(x < 9.0, keepdims=True), ())
+    >>> flag_of_any(Body(5, False, (p, x), (), (), (moved, x), (), proceed=0))
+    <less bool[3]>
     """
     if body.proceed is None:
         return None
