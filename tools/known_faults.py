@@ -99,7 +99,7 @@ FAULTS = [
     Fault("program", "ztorch/program/generate.py", "whole_seed(drawing.seed) + first + k", "whole_seed(drawing.seed) + k", "program/test_generate.py"),
     Fault("program", "ztorch/program/beams.py", "(*source.text, *text)", "(*beams[k].text, *text)", "program/test_beams.py"),
     Fault("model", "ztorch/model/sampling.py", "HALVINGS = 32", "HALVINGS = 8", "model/test_sampling.py"),
-    Fault("model", "ztorch/model/sampling.py", "OPS.where(kept, odds, 0.0)", "odds", "model/test_sampling.py"),
+    Fault("model", "ztorch/model/sampling.py", "OPS.where(selected, odds, 0.0)", "odds", "model/test_sampling.py"),
     Fault("model", "ztorch/model/sampling.py", "logits / penalty, logits * penalty", "logits / penalty, logits / penalty", "model/test_sampling.py"),
     Fault("model", "ztorch/model/beams.py", "now[\"length\"] + OPS.cast(live, \"int32\")", "now[\"length\"] + 1", "program/test_beams.py"),
     Fault("layers", "ztorch/layers/decoding.py", "OPS.less_equal(OPS.iota(shape, 2)", "OPS.less(OPS.iota(shape, 2)", "program/test_generate.py"),
