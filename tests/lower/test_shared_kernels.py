@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from tests.parity import NARROW, SCALAR, WIDE, Job, agree, interpreted, plan_of
+from tests.parity import HERE, NARROW, SCALAR, WIDE, Job, Module, agree, interpreted, plan_of
 from ztorch import layers as L
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
@@ -159,6 +159,20 @@ def test_ops_of_one_name_do_not() -> None:
                  lambda x, w: {"y": thrice(twice(x)), "z": twice(thrice(x)), "v": thrice(twice(twice(x)))}):
         j = job(make)
         agree(j, interpreted(j, NARROW))
+
+
+@pytest.mark.parametrize("target", ["scalar", HERE[-1]])
+def test_ops_of_one_name_share_no_derived_state(target: str) -> None:
+    """Values of weights alone, which a program that predicts computes when it is loaded."""
+    twice = formula("scaled", lambda b, x: b.mul(x, 2.0), lambda x: x * 2, 1)
+    thrice = formula("scaled", lambda b, x: b.mul(x, 3.0), lambda x: x * 3, 1)
+    x, w = leaf("input", "x", (2, 3), f32), leaf("state", "w", (3, 4), f32, np.ones((3, 4), np.float32))
+    one = Job(Graph({"y": ops.matmul(x, twice(w)), "z": ops.matmul(x, thrice(w))}),
+              {x: np.ones((2, 3), np.float32), w: np.ones((3, 4), np.float32)})
+    module = Module([one], target)
+    assert sum(s.role == "derived" for s in module.compiled.spec.states.values()) == 2
+    for result, number in zip(module.run(0), (6, 9), strict=True):
+        np.testing.assert_array_equal(result, np.full((2, 4), number))
 
 
 def test_a_schedule_does_not_depend_on_other_functions_of_a_program() -> None:

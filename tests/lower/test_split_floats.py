@@ -7,10 +7,10 @@ import pytest
 
 from tests.cases.grouping import together
 from tests.cases.products import Make, job, plain
-from tests.parity import interpreted, plan_of
+from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import target
-from ztorch.dtypes import f32
+from ztorch.dtypes import DType, f16, f32
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
@@ -65,6 +65,19 @@ def test_infinities_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
         [got], [want] = evaluate([split], one.feeds), [a @ b]
     assert np.isinf(want).sum() > 30 and 20 < np.isnan(want).sum() < 40
     np.testing.assert_allclose(got, want, rtol=0, atol=9 * 2.0**-21 * np.abs(want[np.isfinite(want)]).max())
+
+
+@pytest.mark.parametrize("d", [f16, f32])
+def test_repeated_rows_of_two_heights(d: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two products of one row, as often as each has rows: their left operands are two copies."""
+    for module, constant in ((split_floats, "SPLIT_FLOATS_LEAST"), (pitches, "PITCH_REUSE")):
+        monkeypatch.setattr(module, constant, 8)
+    row, w = leaf("input", "row", (1, 99), d), leaf("input", "w", (99, 136), d)
+    graph = Graph({f"y{n}": ops.matmul(ops.broadcast_to(row, (n, 99)), w) for n in (72, 136)})
+    random = np.random.default_rng(2)
+    one = Job(graph, {v: random.standard_normal(v.shape).astype(d.working) for v in (row, w)})
+    limits = target("cuda:sm_90a").with_precision("high").on_device({"compute_units": 1}).limits
+    agree(one, interpreted(one, limits), terms=99)
 
 
 def kinds(chip: str, precision: str, *shapes: tuple[int, int]) -> list[str]:

@@ -19,7 +19,8 @@ class Pitches:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        self.copies: dict[tuple[Value, Index], Value] = {}  # by the value in memory, and its index
+        # By the value in memory, the index in it, and the shape: rows may all be one in memory.
+        self.copies: dict[tuple[Value, Index, tuple[int, ...]], Value] = {}
 
     def __call__(self, product: Value, side: int) -> Value:
         """An operand of a product: unchanged, or a copy with padded rows or contiguous along k."""
@@ -56,13 +57,14 @@ class Pitches:
 
     def _copy(self, base: tuple[Value, Index], matrix: Value) -> Value:
         """A copy of a matrix whose row stride is a multiple of a chunk."""
-        if base not in self.copies:
+        key = (*base, matrix.shape)
+        if key not in self.copies:
             high = 0, -matrix.shape[1] % (CHUNK // matrix.dtype.bytes)
             source = _narrowed(base, matrix)
             padded = COPY(OPS.pad(matrix, (0, 0), high)) if source is None else base[0].op(
                 OPS.pad(source, (0, 0), high), **base[0].attrs)
-            self.copies[base] = OPS.slice(padded, (0, 0), (1, 1), matrix.shape)
-        return self.copies[base]
+            self.copies[key] = OPS.slice(padded, (0, 0), (1, 1), matrix.shape)
+        return self.copies[key]
 
 
 def _narrowed(base: tuple[Value, Index], matrix: Value) -> Value | None:

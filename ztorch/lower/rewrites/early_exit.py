@@ -120,5 +120,5 @@ class _Numbers:
         if opcode == "sub" and args[1] == ZERO:
             return args[0]
         own = (v,) if v.op.kind == "leaf" else ()
-        key = (v.op.name, attribute_key(v.attrs), v.shape, v.dtype, own, *args)
+        key = (v.op, attribute_key(v.attrs), v.shape, v.dtype, own, *args)
         return self.by_key.setdefault(key, len(self.by_key))

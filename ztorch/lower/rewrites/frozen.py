@@ -114,7 +114,7 @@ class Derived:
         for w in topological([v], self._numbers):
             if w not in self._numbers:
                 key = (("leaf", w.attrs["name"]) if w.op.kind == "leaf" else
-                       (w.op.name, attribute_key(w.attrs), *(self._numbers[a] for a in w.args)))
+                       (w.op, attribute_key(w.attrs), *(self._numbers[a] for a in w.args)))
                 self._numbers[w] = self._keys.setdefault(key, len(self._keys))
         return self._numbers[v]
 

@@ -29,7 +29,7 @@ class SplitFloats:
 
     def __init__(self, limits: Limits):
         self.limits = limits
-        self.made: dict[tuple[Value, Index, int], Value] = {}
+        self.made: dict[tuple[Value, Index, tuple[int, ...], int], Value] = {}
 
     def __call__(self, v: Value) -> Value:
         """The product of split operands, if that is precise enough and faster."""
@@ -59,7 +59,7 @@ class SplitFloats:
         base = view_of(matrix, (Index.of(rows), Index.of(columns)))
         if base is None or not base[1].is_affine:
             return None
-        key = (*base, side)
+        key = (*base, matrix.shape, side)  # rows may all be one in memory
         if key not in self.made:
             (height, depth), count = matrix.shape, len(PARTS[side])
             x = matrix if base[1].factor(columns) == 1 else COPY(matrix)
