@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -110,3 +112,22 @@ def test_custom_steps_scale_the_loss():
     got, executable = losses(Own, sgd(0.1), dtype="mixed_float16")
     np.testing.assert_allclose(got, want, rtol=5e-3)
     assert executable.state("optimizer/calm_steps") == 4
+
+
+def test_a_layer_that_is_frozen_after_compile_is_warned_of() -> None:
+    x = np.ones((4, 3), np.float32)
+    model = zt.Sequential([L.Input((3,)), L.Dense(2, name="first"), L.Dense(1, name="last")])
+    model.compile(optimizer="sgd", loss="mse")
+    model.get_layer("first").trainable = False
+    with pytest.warns(UserWarning, match=r"without effect on 'first', which still trains; compile it again"):
+        model.fit(x, x[:, :1] + 9.0, verbose=0)
+    model.compile(optimizer="sgd", loss="mse")
+    before = model.get_weights()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(x, x[:, :1] + 9.0, verbose=0)
+    changed = [not np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True)]
+    assert changed == [False, False, True, True]
+    model.get_layer("first").trainable = True
+    with pytest.warns(UserWarning, match="without effect on 'first', which does not train;"):
+        model.train_on_batch(x, x[:, :1])

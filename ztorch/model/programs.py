@@ -3,6 +3,7 @@ weights of outputs and steps."""
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.config import positive
 from ztorch.errors import ConfigError
+from ztorch.layers.weight import Weight
 from ztorch.locks import new_rlock
 from ztorch.runtime.buckets import BATCH
 
@@ -39,6 +41,10 @@ class ModelPrograms:
                  arguments: dict[str, Any]):
         self.compiled = compiled
         self._layers = [layer for _, layer in model.walk()]
+        # As compile found them: what has a flag `trainable`, the flags, and the weights that train.
+        self._with_flags: list[Any] = [*self._layers, *model.weights]
+        self._flags = [x.trainable for x in self._with_flags]
+        self._trained = {w for w in model.weights if w.trains}
         self._make, self.arguments = make, arguments
         # by batch size, function, outputs with weights, and other sizes of open axes
         self._others: dict[tuple[int, str, _Items, _Items], Program] = {}
@@ -65,6 +71,8 @@ class ModelPrograms:
         compiled = self.compiled
         if function != "predict":
             compiled.need(function)
+        if function == "train":
+            self._warn_of_changed_flags()
         if self.training is not compiled:  # a callback asks
             hand_over(self.training, compiled)
         compiled.take_weights()
@@ -88,6 +96,18 @@ class ModelPrograms:
         else:
             program.take_weights()
             yield program
+
+    def _warn_of_changed_flags(self) -> None:
+        """Warns where `trainable` has changed since compile, which alone reads it."""
+        if self._flags == [x.trainable for x in self._with_flags]:
+            return
+        changed = {w.layer.path: w in self._trained for w in self._with_flags
+                   if isinstance(w, Weight) and w.trains != (w in self._trained)}
+        if changed:
+            names = ", ".join(f"{path!r}, which {'still' if before else 'does not'} train"
+                              f"{'s' * before}" for path, before in changed.items())
+            warnings.warn(f"trainable has changed since model {self.compiled.name!r} was compiled, "
+                          f"without effect on {names}; compile it again", stacklevel=4)
 
     def _sized(self, function: str, batch_size: int | None) -> Program:
         axis = self.compiled.buckets.axes[BATCH]
