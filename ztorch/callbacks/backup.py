@@ -16,6 +16,9 @@ class BackupAndRestore(Callback):
     """Keeps a checkpoint while `fit` runs. If the script is run again after an interruption, `fit`
     continues from it. The checkpoint is deleted after a complete run.
 
+    The history that `fit` returns has all epochs, those before the interruption included. Other
+    callbacks begin anew, such as the patience of an EarlyStopping.
+
     Args:
         backup_dir: The folder of the checkpoint. It is created if it does not exist.
         save_freq: "epoch", or a number of batches. An interrupted epoch starts again. Default:
