@@ -23,20 +23,21 @@ class WeightCell(Cell):
         place: The memory.
     """
 
-    __slots__ = ("_array", "_node", "_place", "_weight")
+    __slots__ = ("_copy", "_place", "_weight")
 
     def __init__(self, weight: Weight, place: str):
         self._weight, self._place = weakref.ref(weight), place
-        self._array: np.ndarray | None = None  # the value that the node holds
-        self._node: TensorNode
+        # The value of the weight, and a node that holds it; one attribute, for threads.
+        self._copy: tuple[np.ndarray, TensorNode] | None = None
 
     @property
     def node(self) -> TensorNode:
-        weight = self._weight()
-        if weight is not None and (array := weight.value) is not self._array:
-            self._node = node_of_array(array, f32, self._place, copy=True)
-            self._array = array
-        return self._node
+        weight, copy = self._weight(), self._copy
+        array = None if weight is None else weight.value
+        if copy is None or (array is not None and array is not copy[0]):
+            assert array is not None  # a cell is made for a weight that is in use
+            self._copy = copy = array, node_of_array(array, f32, self._place, copy=True)
+        return copy[1]
 
     @node.setter
     def node(self, new: TensorNode) -> None:
