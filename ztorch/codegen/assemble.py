@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from ztorch.codegen.elf import write as writing
 from ztorch.codegen.elf.object import Object, read_object
 from ztorch.codegen.elf.split import split
 from ztorch.codegen.elf.write import object_bytes
+from ztorch.codegen.llvm import llvm_identity
 from ztorch.codegen.object_cache import all_cached, cached, canonical_text
 from ztorch.codegen.targets import NATIVE, Target
 from ztorch.errors import ZtorchError
@@ -107,16 +107,6 @@ def _options(target: Target) -> llvm.MachineOptions:
     return llvm.MachineOptions(target.name, target.llvm_triple, target.llvm_cpu,
                                target.llvm_features, target.llvm_opt_level,
                                target.llvm_strength_reduction)
-
-
-@functools.cache
-def llvm_identity() -> str:
-    """The identity of the installed LLVM, without loading it: llvmlite's version and files."""
-    spec = importlib.util.find_spec("llvmlite")
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    files = [*sorted(folder.glob("binding/*llvmlite*")), folder / "_version.py"]
-    identity = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
-    return f"llvmlite {identity}" if len(identity) > 1 else repr(llvm.binding().llvm_version_info)
 
 
 @functools.cache

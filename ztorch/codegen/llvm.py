@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ztorch.errors import ZtorchError
@@ -130,3 +132,13 @@ def _passes() -> Any:
 
 if hasattr(os, "register_at_fork"):  # a child forked while LLVM runs would inherit a held lock
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release)
+
+
+@functools.cache
+def llvm_identity() -> str:
+    """The identity of the installed LLVM, without loading it: llvmlite's version and files."""
+    spec = importlib.util.find_spec("llvmlite")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    files = [*sorted(folder.glob("binding/*llvmlite*")), folder / "_version.py"]
+    identity = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file()]
+    return f"llvmlite {identity}" if len(identity) > 1 else repr(binding().llvm_version_info)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ztorch.codegen.assemble import llvm_identity
+from ztorch.codegen.llvm import llvm_identity
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files

@@ -27,8 +27,9 @@ from ztorch.abi import (
     SHARING_RULE,
     TYPE_AT,
 )
-from ztorch.codegen.assemble import assemble, llvm_identity
+from ztorch.codegen.assemble import assemble
 from ztorch.codegen.elf.link import link
+from ztorch.codegen.llvm import llvm_identity
 from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.compile.targeting import target_for
 from ztorch.host import assets

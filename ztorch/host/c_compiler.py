@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 
 from ztorch.errors import DeviceError
 from ztorch.host.settings import current
@@ -17,6 +16,8 @@ def compiler() -> list[str]:
     >>> compiler()     # doctest: +SKIP
     ['cc']
     """
+    import shutil  # it loads four compressions, and few programs need a C compiler
+
     if setting := current().cc:
         command = _words(setting)
         if not command or shutil.which(command[0]) is None:
