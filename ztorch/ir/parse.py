@@ -29,21 +29,21 @@ WRITTEN = r"^\s*(?:loop\s+|var\s+)?%(\d{1,9})\s*[:=]"  # the id that a line defi
 class Ids:
     """Chooses the id of an instruction whose text has none: the next free one after the last.
 
-    Taken ids are those of all variables, values and counters (the text always has them), and those
+    Used ids are those of all variables, values and counters (the text always has them), and those
     of the instructions so far.
     """
 
-    def __init__(self, taken: set[int]):
-        self.taken = taken
+    def __init__(self, used_ids: set[int]):
+        self.used_ids = used_ids
         self.last = -1
 
     def note(self, used: int) -> None:
         self.last = used
-        self.taken.add(used)
+        self.used_ids.add(used)
 
     def following(self) -> int:
         free = self.last + 1
-        while free in self.taken:
+        while free in self.used_ids:
             free += 1
         return free
 
@@ -68,7 +68,7 @@ def parse(text: str) -> Kernel:
 
 
 class _Parser:
-    def __init__(self, taken: set[int]):
+    def __init__(self, used_ids: set[int]):
         self.number, self.text, self.at = 0, "", 0  # current line: number, text and column
         self.head: dict[str, Any] | None = None  # fields of the kernel from its first line
         self.closed = False  # whether the kernel's closing brace was read
@@ -78,7 +78,7 @@ class _Parser:
         self.body: list[Instr] = []
         self.known: dict[int, Operand] = {}  # operands defined so far, by id
         self.open: list[Instr] = []  # loops and ifs that are not closed yet
-        self.ids = Ids(taken)
+        self.ids = Ids(used_ids)
 
     def fail(self, message: str) -> VerifyError:
         return VerifyError(f"line {self.number}: {message}: {self.text!r}")

@@ -42,7 +42,7 @@ class PhaseBarriers:
         self.epoch = np.zeros(size, np.int64)  # barriers that the thread had passed by then
         self.cluster_epoch = np.zeros(size, np.int64)  # cluster barriers that it had passed
         self.fenced = np.zeros(size, bool)
-        self.seen = np.zeros((threads, size), np.int64)  # phases that each thread has waited for
+        self.waited_for = np.zeros((threads, size), np.int64)  # phases, by each thread
         self.in_flight: list[TileInFlight] = []
 
     def advance(self) -> bool:
@@ -199,7 +199,7 @@ class RingSteps(Registers):
                      f"[{int(places[0]) % self.stores[attrs['mem']].spec.size}]{some}")
             self.roles.until(self, lambda: bool(((ring.done[places] & 1) != bits).all()), waits,
                              lambda message: self.fail(at, message))
-            ring.seen[threads, places] = ring.done[places]
+            ring.waited_for[threads, places] = ring.done[places]
             self._land(at, ring, places)
         return step
 
@@ -264,11 +264,11 @@ class RingSteps(Registers):
 
     def arrived(self, at: int, store: Watched, places: np.ndarray, active: np.ndarray) -> None:
         assert store.filled_by is not None and store.filled_in is not None
-        seen = self.rings[self.ring_of[store.spec.name]].seen
-        mine = places[active]
-        barrier = store.filled_by[mine] - 1
-        threads = np.broadcast_to(np.flatnonzero(active)[:, None], mine.shape)
-        if ((barrier >= 0) & (seen[threads, barrier] <= store.filled_in[mine])).any():
+        waited_for = self.rings[self.ring_of[store.spec.name]].waited_for
+        elements = places[active]
+        barrier = store.filled_by[elements] - 1
+        threads = np.broadcast_to(np.flatnonzero(active)[:, None], elements.shape)
+        if ((barrier >= 0) & (waited_for[threads, barrier] <= store.filled_in[elements])).any():
             raise self.fail(at, f"{store.spec.name} is read by a thread that has not waited for "
                                 "the copy that wrote it")
 

@@ -50,9 +50,9 @@ def propose(region: Region, limits: Limits) -> Hinted:
     if chosen is None:
         unmet.append(f"hint kind={hints.kind} is not followed: this can be "
                      f"{' or '.join(reversed(by_kind))}")
-    made = hinted(chosen or first, hints, vector_lanes(region, limits),
-                  partial(_refusal, region, limits))
-    return replace(made, unmet=(*unmet, *made.unmet))
+    proposal = hinted(chosen or first, hints, vector_lanes(region, limits),
+                      partial(_refusal, region, limits))
+    return replace(proposal, unmet=(*unmet, *proposal.unmet))
 
 
 def vector_lanes(region: Region, limits: Limits) -> int:

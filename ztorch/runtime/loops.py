@@ -16,7 +16,7 @@ def check_loops(f: FunctionSpec, backend: str) -> None:
     around = loops_around(f, len(f.kernels if backend == "cpu" else f.launches))
     if f.launches:
         _check_runs(f)
-    seen: set[tuple[int, int, int]] = set()
+    moves: set[tuple[int, int, int]] = set()
     for k, (launch, place, loop, _) in enumerate(f.moves):
         if launch >= len(f.launches):
             raise BadValue(launch, f"the number of one of {len(f.launches)} launches",
@@ -29,9 +29,9 @@ def check_loops(f: FunctionSpec, backend: str) -> None:
             raise BadValue(loop, f"the number of a loop around launch {launch}", "moves", k, 2)
         if places[place][0] not in ("params", "arena"):
             raise BadValue(place, "a place in params or the arena", "moves", k, 1)
-        if (launch, place, loop) in seen:
+        if (launch, place, loop) in moves:
             raise BadValue([launch, place, loop], "moved once by each loop", "moves", k)
-        seen.add((launch, place, loop))
+        moves.add((launch, place, loop))
 
 
 def loops_around(f: FunctionSpec, count: int) -> list[tuple[int, ...]]:

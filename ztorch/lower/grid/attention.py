@@ -121,9 +121,9 @@ class _ThreadRows(AttentionRows):
             with b.loop(0, s.block, s.step) as k:
                 self._step(e, row, start, k, query, largest, total, sums)
         factor = self.factor(e, b.get(total))
-        mine = b.eq(self.share, 0) if s.ways > 1 else None
-        mine = inside if mine is None else mine if inside is None else b.and_(mine, inside)
-        self.store_state(e, b.get(largest), b.get(total), mine, target)
+        stores = b.eq(self.share, 0) if s.ways > 1 else None
+        stores = inside if stores is None else stores if inside is None else b.and_(stores, inside)
+        self.store_state(e, b.get(largest), b.get(total), stores, target)
         with where(b, inside):
             for i, v in enumerate(sums):
                 x = b.mul(b.get(v), factor)

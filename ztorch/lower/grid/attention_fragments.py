@@ -99,23 +99,23 @@ class FragmentRows(AttentionRows):
         rescale earlier results, by row. `tested=False` asserts that no column of the block is
         masked or outside the matrix."""
         b = self.b
-        held = [b.get(v) for v in scores]
+        products = [b.get(v) for v in scores]
         weights: dict[tuple[int, int], Operand] = {}
         scale_of: dict[int, Operand] = {}
         for row in sorted(set(self.row_of)):
             e = self._row_scope((i, row))
-            places = [(j, k) for j in range(len(held)) for k in range(self.elements)
+            places = [(j, k) for j in range(len(products)) for k in range(self.elements)
                       if self.row_of[k] == row]
-            made = [self._score(e, start, held[j], j, k, tested) for j, k in places]
+            bare = [self._score(e, start, products[j], j, k, tested) for j, k in places]
             largest, total = state[i, row]
             before = b.get(largest)
-            now = b.max(before, self._across("max", functools.reduce(b.max, made)))
+            now = b.max(before, self._across("max", functools.reduce(b.max, bare)))
             ends = [b.mul(x, self.scores.factor) for x in (before, now)]
             scale_of[row] = scale = self.rescaled(e, *ends)
             shift = b.mul(self.shift(e, ends[1]), -LOG2_E)
             factor = b.const(LOG2_E * self.scores.factor, f32)
             new = b.mul(b.get(total), scale)
-            for place, x in zip(places, made, strict=True):
+            for place, x in zip(places, bare, strict=True):
                 power = multiply_add(b, self.limits, x, factor, shift)
                 weight = b.raw_exp2(power)
                 new = b.add(new, weight)
@@ -136,9 +136,9 @@ class FragmentRows(AttentionRows):
 
     def lefts(self, weights: list[Operand]) -> list[Operand]:
         """The weights as left operands of the next product."""
-        b, held = self.b, [self.b.get(v) for v in weights]
-        return [b.mma_join(self.a, *(b.extract(held[j], k) for j, k in places))
-                for places in self.as_lefts(len(held))]
+        b, matrices = self.b, [self.b.get(v) for v in weights]
+        return [b.mma_join(self.a, *(b.extract(matrices[j], k) for j, k in places))
+                for places in self.as_lefts(len(matrices))]
 
     def _score(self, e: Emitter, start: Operand, matrix: Operand, j: int, k: int,
                tested: bool) -> Operand:

@@ -65,7 +65,7 @@ class _Gradients(TeamRows):
         self.by_keys, self.factor_of_scores = tile.by_keys, self.node.attrs["factor"]
         _, _, _, _, self.level, self.added, *_ = self.node.args
         # The numbers of the sides.
-        self.kept, self.kept_slopes, self.staged, self.staged_slopes = range(len(sides))
+        self.resident, self.resident_slopes, self.staged, self.staged_slopes = range(len(sides))
         own, other = (self.column, self.row) if tile.by_keys else (self.row, self.column)
         self.own, self.other = own, other  # of a line of the workgroup, and of one of a stage
 
@@ -101,7 +101,7 @@ class _Gradients(TeamRows):
     def _produce(self, begin: Operand, end: Operand) -> None:
         """Copies block after block into stages that are empty at first."""
         b, tile = self.b, self.tile
-        for n in (self.kept, self.kept_slopes):
+        for n in (self.resident, self.resident_slopes):
             self.bring(n, self.first)
         ring = RingPlace(b, tile.stages, parity=1)
         with b.loop(begin, end) as number:
@@ -118,7 +118,7 @@ class _Gradients(TeamRows):
         self.sums, self.values = self._matrices(tile.depth), self._matrices(
             tile.width if self.by_keys else 0)
         self.products, self.slopes = self._matrices(tile.block), self._matrices(tile.block)
-        for n in (self.kept, self.kept_slopes):
+        for n in (self.resident, self.resident_slopes):
             b.mbarrier_wait(self.full[n], 0, b.const(0, b.index))
         for first, last, tested in ((begin, middle, self.by_keys), (middle, end, not self.by_keys)):
             if first is not last:
@@ -150,17 +150,17 @@ class _Gradients(TeamRows):
         stage, parity = self.ring()
         b.mbarrier_wait(self.full[self.staged], stage, parity)
         b.mma_fence()
-        self.start_transposed(self.kept, self.staged, tile.depth, stage, self.products)
+        self.start_transposed(self.resident, self.staged, tile.depth, stage, self.products)
         b.mbarrier_wait(self.full[self.staged_slopes], stage, parity)
         b.mma_fence()
-        self.start_transposed(self.kept_slopes, self.staged_slopes, tile.width_along, stage,
+        self.start_transposed(self.resident_slopes, self.staged_slopes, tile.width_along, stage,
                           self.slopes)
         b.mma_wait(1)
         places = [(j, k) for j in range(len(self.products)) for k in range(self.elements)]
         at = {p: self._at_line(start, *p) for p in places}
         scopes = {p: e for p, (e, _) in at.items()}
-        held = [b.get(v) for v in self.products]
-        weights = {(j, k): self._weight(*at[j, k], b.extract(held[j], k), tested)
+        products = [b.get(v) for v in self.products]
+        weights = {(j, k): self._weight(*at[j, k], b.extract(products[j], k), tested)
                    for j, k in places}
         if self.by_keys:
             lefts = self._operands({p: self.used(scopes[p], x) for p, x in weights.items()})
@@ -169,9 +169,9 @@ class _Gradients(TeamRows):
             b.mma_wait(1)
         else:
             b.mma_wait(0)
-        held = [b.get(v) for v in self.slopes]
+        slopes = [b.get(v) for v in self.slopes]
         changes = {(j, k): b.mul(weights[j, k], b.add(
-            self.used(scopes[j, k], b.extract(held[j], k)),
+            self.used(scopes[j, k], b.extract(slopes[j], k)),
             self._of_row(scopes[j, k], self.added))) for j, k in places}
         lefts = self._operands(changes)
         b.mma_fence()

@@ -157,7 +157,7 @@ def tile_of_sizes(kind: type[Tile], s: Any, region: Region, limits: Limits,
         return None
     depth, width = padded(sizes_of(region), shape)
     attention, others = region.members[0].attrs["attention"], ATTENTION_ROLES_OTHERS
-    if attention.kept is not None:
+    if attention.dropout_mask is not None:
         others += int(ATTENTION_DROPPED[hidden_by(attention.score) is not None] * s.block)
     return kind(shape, grid.subgroup, s.teams, s.block, s.stages, depth, width, others, **more)
 
@@ -166,7 +166,7 @@ def propose(region: Region, limits: Limits) -> GridAttentionRolesSchedule | None
     """The largest tile that fits, where rows and columns fill some. Random numbers take longer than
     copies, so that few columns are enough with dropout."""
     sizes = sizes_of(region)
-    dropped = region.members[0].attrs["attention"].kept is not None
+    dropped = region.members[0].attrs["attention"].dropout_mask is not None
     if sizes.columns < ATTENTION_ROLES_COLUMNS * (not dropped) or (
             sizes.depth + sizes.width < ATTENTION_ROLES_SIZE):
         return None
@@ -197,9 +197,9 @@ def refusal_team(s: Any, tile: AttentionTile | None, sides: Sequence[Side] | Non
         return f"block({s.block}) must be a multiple of {tile.shape.k}, at most {widest}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"
-    used, held = tile.used, tile.registers.more
-    if used > held:
-        return f"a thread takes {used} registers of {held}"
+    used, available = tile.used, tile.registers.more
+    if used > available:
+        return f"a thread takes {used} registers of {available}"
     needed = sum(side.stages(tile) * (side.size(tile) * tile.shape.of.bytes + 2 * CHUNK)
                  for side in sides)
     return f"it shares {needed} bytes of {grid.shared_bytes}" if needed > grid.shared_bytes else ""

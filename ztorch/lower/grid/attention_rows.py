@@ -52,8 +52,8 @@ class AttentionRows:
         self.row, self.column = Var("row", self.sizes.rows), Var("column", self.sizes.columns)
         self.depth, self.place = Var("depth", self.sizes.depth), Var("place", self.sizes.width)
         self.e = Emitter(b, memory, {self.batch: matrix})
-        if self.attention.kept is not None:
-            self._load_numbers(self.attention.kept)
+        if self.attention.dropout_mask is not None:
+            self._load_numbers(self.attention.dropout_mask)
 
     def _load_numbers(self, v: Value) -> None:
         """Loads the few numbers that all elements of a value depend on, such as a seed, once."""
@@ -81,7 +81,7 @@ class AttentionRows:
 
     def used(self, e: Emitter, weight: Operand) -> Operand:
         """The weight of an element, or of its gradient; zero where it is dropped."""
-        mask = self.attention.kept
+        mask = self.attention.dropout_mask
         return weight if mask is None else self.b.select(
             e.element(mask, self.index(self.row, self.column)), weight, 0.0)
 

@@ -86,8 +86,8 @@ def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> s
         return f"held({s.held}) must be 0 to {steps}"
     if s.stages < 2:
         return f"stages({s.stages}) must be at least 2"
-    if (held := registers(s, sizes, shape, grid)) > ATTENTION_REGISTERS:
-        return f"a thread would hold {held} registers of matrices, more than {ATTENTION_REGISTERS}"
+    if (count := registers(s, sizes, shape, grid)) > ATTENTION_REGISTERS:
+        return f"a thread would hold {count} registers of matrices, more than {ATTENTION_REGISTERS}"
     needed = _shared(s, sizes, shape)
     return f"it shares {needed} bytes of {grid.shared_bytes}" if needed > grid.shared_bytes else ""
 

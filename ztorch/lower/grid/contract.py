@@ -36,8 +36,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     product, tile = product_of(region), tile_of(s)
     grid = limits.grid
     assert grid is not None
-    held = tile.thread_rows * tile.thread_columns + strip_registers(product, tile, limits)
-    if held > MMA_REGISTERS and grid.resident_threads > tile.threads:
+    registers = tile.thread_rows * tile.thread_columns + strip_registers(product, tile, limits)
+    if registers > MMA_REGISTERS and grid.resident_threads > tile.threads:
         b.resident_threads = grid.resident_threads - tile.threads
     with _tiles(b, product, tile, limits) as (batch_number, first, left, t):
         nest = ThreadNest(b, region, product, memory, target, limits, tile, summing(product.dtype))

@@ -275,5 +275,5 @@ def refusal_team(tile: RolesTile, limits: Limits) -> str:
         return why
     if tile.threads + tile.team_threads > limits.grid.threads:
         return f"its roles take {tile.threads + tile.team_threads} threads"
-    used, held = tile.used, tile.registers.more
-    return f"its threads take {used} registers of {held}" if used > held else ""
+    used, available = tile.used, tile.registers.more
+    return f"its threads take {used} registers of {available}" if used > available else ""

@@ -179,7 +179,7 @@ class _Search:
     result: Value
     shape: tuple[int, ...]  # of scores
     factors: list[Value] = field(default_factory=list)  # found so far; one number per row each
-    kept: Value | None = None  # the mask of weights that are not dropped
+    dropout_mask: Value | None = None  # true where weights are not dropped
     leaf_of: dict[Value, Value] = field(default_factory=dict)  # by operand
 
     def exponential(self) -> Value | None:
@@ -199,8 +199,8 @@ class _Search:
                 at = 0 if numbers[0] else 1
                 self.factors.append(OPS.full((*w.shape[:-1], 1), numbers[at], f32))
                 w = w.args[1 - at]
-            elif w.op.opcode == "select" and self.kept is None and filled(w.args[2]) == 0.0:
-                self.kept, w = w.args[:2]
+            elif w.op.opcode == "select" and self.dropout_mask is None and filled(w.args[2]) == 0.0:
+                self.dropout_mask, w = w.args[:2]
             else:
                 return None
         return w
@@ -232,8 +232,8 @@ class _Search:
         new = {v: leaf("attention", name, v.shape, f32) for v, name in names.items()}
         total = new[totals[0]] if totals else leaf("attention", "total", largest.shape, f32)
         roots, derived = [score, shift, *self.factors], set(new)
-        if self.kept is not None:
-            roots.append(self.kept)
+        if self.dropout_mask is not None:
+            roots.append(self.dropout_mask)
         for v in topological(roots, new):
             if v in new:
                 continue
@@ -246,10 +246,10 @@ class _Search:
                 self.leaf_of[v] = leaf("attention", f"read {len(self.leaf_of)}", v.shape, v.dtype)
             new[v] = self.leaf_of[v] if v in self.leaf_of else widened(
                 v, tuple(new[a] for a in v.args))
-        made = [new[r] for r in roots]
-        kept = None if self.kept is None else made.pop()
-        return Softened(new[product], new[largest], total, tuple(self.leaf_of.values()), made[0],
-                        made[1], tuple(made[2:]), kept)
+        roots = [new[r] for r in roots]
+        mask = None if self.dropout_mask is None else roots.pop()
+        return Softened(new[product], new[largest], total, tuple(self.leaf_of.values()), roots[0],
+                        roots[1], tuple(roots[2:]), mask)
 
 
 def is_row(v: Value) -> bool:

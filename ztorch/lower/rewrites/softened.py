@@ -24,7 +24,8 @@ class Softened:
     score: Value  # a product after scaling and masking
     shift: Value  # subtracted before the exponential; one number per row
     factors: tuple[Value, ...]  # multiplied with the result; one number per row each
-    kept: Value | None = None  # true where a weight is used, and not dropped; None: everywhere
+    # True where a weight is used, and not dropped; None: everywhere.
+    dropout_mask: Value | None = None
     dtype: DType = f32  # of the result
     ahead: int | None = None  # row i uses no column from i + ahead on, by blocks; None: all
     shown: int | None = None  # row i uses all columns before i + shown, by blocks; None: unknown
@@ -32,7 +33,8 @@ class Softened:
     @property
     def roots(self) -> tuple[Value, ...]:
         """All that is computed."""
-        return self.score, self.shift, *self.factors, *([] if self.kept is None else [self.kept])
+        mask = () if self.dropout_mask is None else (self.dropout_mask,)
+        return self.score, self.shift, *self.factors, *mask
 
     @property
     def has_empty_rows(self) -> bool:
@@ -43,8 +45,8 @@ class Softened:
         """The same with the kernel's operands in place of `reads`."""
         score, shift, *others = substituted(
             self.roots, dict(zip(self.reads, args, strict=True)))
-        mask = None if self.kept is None else others.pop()
-        return replace(self, score=score, shift=shift, factors=tuple(others), kept=mask)
+        mask = None if self.dropout_mask is None else others.pop()
+        return replace(self, score=score, shift=shift, factors=tuple(others), dropout_mask=mask)
 
     @functools.cached_property
     def text(self) -> str | None:
