@@ -58,6 +58,8 @@ DECLARED: list[Slip] = [
     ("take", lambda: zt.ops.take(zt.tensor(X), [0, 20], 0), ShapeError, "position 20 .* use -20 to 19"),
     ("take of arrays", lambda: zt.ops.take(X, -21, 0), ShapeError, "position -21 is out of range"),
     ("take along", lambda: zt.ops.take_along_axis(X, np.full((20, 1), 4)), ShapeError, "position 4"),
+    ("fixed batch", lambda: L.Lambda(lambda x: zt.ops.reshape(x, (32, 2, 2)))(L.Input((4,))),
+     ShapeError, r"cannot reshape \(1, 4\) to \(32, 2, 2\); write -1 in place of 32, the number of rows"),
     ("no compile", lambda: model().fit(X, Y), ConfigError, r"before it is compiled; write model.compile\("),
     ("layer class", lambda: zt.Sequential([L.Dense]), ConfigError, "not the class Dense"),
 ]

@@ -109,8 +109,10 @@ def reshape(x: Value, shape: int | Shape) -> Value:
         rest = x.size // product if product and x.size % product == 0 else -1
         shape = tuple(rest if n == -1 else n for n in shape)
     if math.prod(shape) != x.size or any(n < 0 for n in shape):
-        raise shape_error(f"cannot reshape {x.shape} to", shape,
-                          fix=f"the {x.size} elements must stay {x.size}")
+        rows_differ = x.rank > 1 < len(shape) and math.prod(shape[1:]) == math.prod(x.shape[1:])
+        raise shape_error(f"cannot reshape {x.shape} to", shape, fix=(
+            f"write -1 in place of {shape[0]}, the number of rows, which varies" if rows_differ else
+            f"the {x.size} elements must stay {x.size}"))
     return x if x.shape == shape else _RESHAPE(x, shape=shape)
 
 
