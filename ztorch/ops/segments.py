@@ -9,9 +9,13 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.graph.composition import composition
+from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, constant, normal_axes, shape_error
 from ztorch.graph.value import Value
 
+# The most segments that each compare all rows. On Zen 4, of 10,000 rows of 64 numbers, a segment
+# takes 31 us, sorted rows 1.4 ms for any number of segments.
+COMPARED_SEGMENTS = 64
 _IDS = np.array([0, 2, 1, 2], np.int32)
 _PLACES = np.array([[0, 1], [2, 0], [1, 1]], np.int32)
 
@@ -32,6 +36,48 @@ def _reduced(name: str, data: Value, ids: Value, num_segments: Any, reduce: Call
     within = OPS.equal(OPS.iota((count, 1), 0, ids.dtype), OPS.reshape(ids, (1, -1)))
     within = OPS.reshape(within, (count, data.shape[0], *(1,) * (data.rank - 1)))
     return reduce(OPS.where(within, OPS.expand_dims(data, 0), OPS.full((), instead, data.dtype)), 1)
+
+
+def _extreme(name: str, data: Value, ids: Value, num_segments: Any, reduce: Callable[..., Value],
+             combine: Callable[..., Value], sign: int) -> Value:
+    """The largest or smallest rows of each segment. Each of a few segments compares all rows;
+    for many of them rows are sorted by segment, and combined with those 1, 2, 4 ... before."""
+    count, instead = _number(num_segments, name), _end(data.dtype, sign)
+    if count <= COMPARED_SEGMENTS or not data.shape[0]:
+        return _reduced(name, data, ids, count, reduce, instead)
+    ids = OPS.reshape(ids, (-1,))
+    if not data.dtype.is_float:
+        return _by_doubling(data, ids, count, combine, instead)
+    y = _by_doubling(OPS.stop_gradient(data), ids, count, combine, instead)
+
+    def rule(upstreams: Any, args: Any, shared: Any) -> list[Value]:
+        """Rows that are equal to the result share its gradient."""
+        [slope], [rows], (ids, y) = upstreams, args, shared
+        inside = OPS.logical_and(ids >= 0, ids < count)
+        at = OPS.where(inside, ids, 0)
+        inside = OPS.reshape(inside, (-1, *(1,) * (rows.rank - 1)))
+        hit = OPS.logical_and(OPS.equal(rows, OPS.take(y, at, 0)), inside)
+        shares = segment_sum(OPS.cast(hit, rows.dtype), ids, count)
+        each = slope / OPS.maximum(shares, 1.0)
+        return [OPS.where(hit, OPS.take(each, at, 0), 0.0)]
+
+    return with_gradient([y], [data], [ids, y], rule)[0]
+
+
+def _by_doubling(data: Value, ids: Value, count: int, combine: Callable[..., Value],
+                 instead: float) -> Value:
+    order = OPS.argsort(ids)
+    ids, y = OPS.take(ids, order, 0), OPS.take(data, order, 0)
+    step = 1
+    while step < data.shape[0]:
+        alike = OPS.reshape(OPS.equal(ids[step:], ids[:-step]), (-1, *(1,) * (data.rank - 1)))
+        rest = OPS.where(alike, combine(y[step:], y[:-step]), y[step:])
+        y = OPS.concat(y[:step], rest, axis=0)
+        step *= 2
+    segments = OPS.iota((count,), 0, ids.dtype)
+    last = OPS.maximum(OPS.searchsorted(ids, segments, side="right") - 1, 0)
+    full = OPS.reshape(OPS.equal(OPS.take(ids, last, 0), segments), (-1, *(1,) * (data.rank - 1)))
+    return OPS.where(full, OPS.take(y, last, 0), OPS.full((), instead, data.dtype))
 
 
 def _end(d: DType, sign: int) -> Any:
@@ -74,7 +120,7 @@ def segment_max(data: Value, segment_ids: Value, num_segments: int | None = None
     Returns:
         A row for each segment; that of an empty one holds the least that the dtype has.
     """
-    return _reduced("segment_max", data, segment_ids, num_segments, OPS.max, _end(data.dtype, -1))
+    return _extreme("segment_max", data, segment_ids, num_segments, OPS.max, OPS.maximum, -1)
 
 
 @composition(Sample(((4, 3), _IDS), {"num_segments": 3}))
@@ -91,7 +137,7 @@ def segment_min(data: Value, segment_ids: Value, num_segments: int | None = None
     Returns:
         A row for each segment; that of an empty one holds the most that the dtype has.
     """
-    return _reduced("segment_min", data, segment_ids, num_segments, OPS.min, _end(data.dtype, 1))
+    return _extreme("segment_min", data, segment_ids, num_segments, OPS.min, OPS.minimum, 1)
 
 
 @composition(Sample(((4, 3), _IDS), {"num_segments": 3}))
