@@ -10,6 +10,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.divided_axes import long_columns
 from ztorch.lower.cpu.index_set_splitting import Part, border_parts, parts_of
 from ztorch.lower.emit import Emitter
 from ztorch.lower.in_place_updates import at_position, entry_axes, write
@@ -76,7 +77,7 @@ def _axes(region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
     that writes whole cache lines in short runs, and reads these runs with a large stride, follows
     the order of its source. If its runs are written at multiples of the page size, they would cause
     conflict misses, so a few of them are interleaved. All other regions keep the order."""
-    shape = merged_axes(region) or (1,)
+    shape = long_columns(region, merged_axes(region) or (1,))
     usual = tuple(range(len(shape) - 1))
     if (strides := _scattered(region, shape)) is None:
         return shape, usual

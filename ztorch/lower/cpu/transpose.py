@@ -7,7 +7,7 @@ read along the source's rows, transposed by shuffles, and written along the resu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.graph.body import SLICE
@@ -15,6 +15,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
+from ztorch.lower.cpu.divided_axes import divided, loops_of, reads_at
 from ztorch.lower.cpu.elements import lanes_refusal, merged_axes
 from ztorch.lower.cpu.strides import lines_held
 from ztorch.lower.emit import Emitter
@@ -47,12 +48,12 @@ def find_transpose(region: Region) -> TransposePattern | None:
     """The value that an elementwise region reads across rows, if tiles for it pay."""
     if len(region.shape) < 2:
         return None
-    shape = _divided(region, merged_axes(region))
+    shape = divided(region, merged_axes(region))
     if len(shape) < 2 or shape[-1] < TRANSPOSE_EXTENT:
         return None
-    loops = _loops(shape)
+    loops = loops_of(shape)
     last, across = loops[-1], set()
-    for source, flat in _reads(region, shape):
+    for source, flat in reads_at(region, shape):
         if flat.factor(last) in (0, 1) and flat.is_affine:
             continue
         contiguous = [k for k, d in enumerate(loops[:-1]) if flat.factor(d) == 1]
@@ -66,32 +67,6 @@ def find_transpose(region: Region) -> TransposePattern | None:
         return None
     [(source, _, along)] = across
     return TransposePattern(source, along, shape)
-
-
-def _loops(shape: tuple[int, ...]) -> list[Var]:
-    return [Var(f"d{k}", n) for k, n in enumerate(shape)]
-
-
-def _reads(region: Region, shape: tuple[int, ...]) -> Iterator[tuple[Value, Index]]:
-    """What a region reads from buffers at a position of loops over a shape."""
-    full = {region.outer: flatten([Index.of(v) for v in _loops(shape)], shape)}
-    for v in region.members:
-        at = region.flat[v].replace(full)
-        for source, flat in real_reads(v, unflatten(at, v.shape)):
-            if source not in region.flat:
-                yield source, flat
-
-
-def _divided(region: Region, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with each axis divided of which a read has a quotient or remainder."""
-    loops = {Index.of(v): k for k, v in enumerate(_loops(shape))}
-    for _, flat in _reads(region, shape):
-        for part in flat.parts:
-            k = loops.get(part.inner)
-            if k is not None and part.by < shape[k] and shape[k] % part.by == 0:
-                parts = shape[k] // part.by, part.by
-                return _divided(region, (*shape[:k], *parts, *shape[k + 1:]))
-    return shape
 
 
 def source_at(region: Region, pattern: TransposePattern, at: Index) -> Index:
@@ -127,8 +102,8 @@ def propose(region: Region, limits: Limits) -> TransposeSchedule | None:
 
 def _distance(region: Region, pattern: TransposePattern) -> int:
     """The bytes between elements of the source that are neighbors in the result."""
-    last, source = _loops(pattern.shape)[-1], pattern.source
-    return max(abs(flat.factor(last)) for read, flat in _reads(region, pattern.shape)
+    last, source = loops_of(pattern.shape)[-1], pattern.source
+    return max(abs(flat.factor(last)) for read, flat in reads_at(region, pattern.shape)
                if read is source) * source.dtype.bytes
 
 
