@@ -16,7 +16,7 @@ import pytest
 
 import ztorch as zt
 from tests.cases import available
-from tests.cases.covering import full
+from tests.cases.covering import full, share, today
 from tests.cases.device_programs import Module
 from tests.cases.jobs import Jobs, jobs, sharing
 from tests.machines.metal.compiling import COMPILER
@@ -132,8 +132,10 @@ def test_a_model_trains(families: set[int]) -> None:
 @needs_compiler
 @pytest.mark.slow
 def test_what_every_device_promises() -> None:
-    """The suite of devices, in a process in which this machine has a Mac's GPU."""
-    suites = {"contract": "", "opcodes": "" if full() else " and f32", "zoo": " and digits_mlp"}
+    """The suite of devices, in a process in which this machine has a Mac's GPU: its contract each day, and
+    opcodes or a model in turn."""
+    several = {"opcodes": "" if full() else " and f32", "zoo": " and digits_mlp"}
+    suites = {"contract": "", **{name: several[name] for name in share([*several], today(), 2)}}
     chosen = " or ".join(f"(test_{name} and metal{only})" for name, only in suites.items())
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.machines.metal.plugin", "-k", chosen,
