@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import ztorch as zt
+from tests.cases.covering import today
 from tests.interchange.onnx_files import evaluated, info, layer, model_of, tensor, written
 from tools import onnx_dtypes
 from tools.onnx_cases import Verdict
@@ -22,10 +23,10 @@ FEW = "BitCast,CenterCropPad,Gemm,IsInf,TensorScatter"
 
 
 def test_the_dtypes_of_a_few_ops(capsys: pytest.CaptureFixture[str]) -> None:
-    """`.ci/run` tries all."""
-    assert onnx_dtypes.main(["--only", FEW, "--jobs", "1"]) == 0
+    """A third in each run; `.ci/run` tries those of all ops by itself."""
+    assert onnx_dtypes.main(["--only", FEW, "--jobs", "1", "--each", "3", "--turn", str(today())]) == 0
     passed, *others = capsys.readouterr().out.split(", ")
-    assert int(passed.removesuffix(" pass\n").split()[0]) > 150 and not others
+    assert int(passed.removesuffix(" pass\n").split()[0]) > 50 and not others
 
 
 def test_a_difference_is_listed_unless_it_is_explained(
