@@ -10,7 +10,7 @@ def main() -> None:
     heard = signal.getsignal(signal.SIGINT)
     if heard is signal.default_int_handler:  # otherwise the parent process wants it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from ztorch import cli
+    from ztorch.cli import main as command_line
     from ztorch.commands import stopping
 
     if heard is signal.default_int_handler:
@@ -18,7 +18,7 @@ def main() -> None:
     if heard is signal.default_int_handler and sys.argv[1:2] and sys.argv[1] in stopping.COMMANDS:
         stopping.watch()
     try:
-        cli.main()
+        command_line()
     except SystemExit as end:
         if end.code == stopping.STOPPED:  # exit at once: Python takes seconds to free large graphs
             sys.stdout.flush()
