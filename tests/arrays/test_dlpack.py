@@ -169,7 +169,7 @@ def test_blocks_are_reused() -> None:
     y = zt.tensor(np.ones(12345, np.float32))
     assert y.node.block.place == place
     pool.release()
-    assert pool._kept == 0 and y[0].item() == 1.0
+    assert pool._free_bytes == 0 and y[0].item() == 1.0
 
 
 def test_numpy_writes_into_no_tensor() -> None:

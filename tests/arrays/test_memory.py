@@ -148,13 +148,13 @@ def test_kept_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = memory.memory("cpu")
     pool.release()
     assert all(zt.tensor(np.full(n, 2.0)).shape == (n,) for n in range(3000, 3400))
-    assert pool._kept < 200_000  # of 1.3 MB: blocks have few sizes
+    assert pool._free_bytes < 200_000  # of 1.3 MB: blocks have few sizes
     monkeypatch.setattr(memory, "KEPT_BYTES", 100_000)
     tensors = [zt.tensor(np.full(5000, k, np.float32)) for k in range(20)]
     assert [t[0].item() for t in tensors] == [*range(20)]
     large = zt.tensor(np.zeros(50_000, np.float32))
     del tensors, large
-    assert 0 <= pool._kept <= 100_000 and pool._kept == sum(
+    assert 0 <= pool._free_bytes <= 100_000 and pool._free_bytes == sum(
         size * len(handles) for size, handles in pool._free.items())
 
 
