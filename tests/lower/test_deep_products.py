@@ -15,6 +15,7 @@ from tests.cases.proposals import AVX2
 from tests.parity import HERE, Job, Module, agree, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
+from ztorch.dtypes import DType, bf16, f16, from_storage, to_storage
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
@@ -50,6 +51,21 @@ def test_loops_over_odd_shapes(k: int, m: int, n: int) -> None:
         results = [module.run(0, threads)[0] for threads in (1, 2)]
         agree(one, results[:1], terms=k)
         np.testing.assert_array_equal(results[1], results[0])
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["in parts", "in a loop"])
+@pytest.mark.parametrize("d", [f16, bf16])
+def test_parts_are_rounded_once(d: DType, turned: bool) -> None:
+    """Sums of 16-bit products are rounded at the end: where each part was, errors were ten times as large."""
+    a, b = leaf("input", "a", (8200, N) if turned else (N, 8200), d), leaf("input", "b", (8200, N), d)
+    graph = Graph({"y": ops.matmul(ops.transpose(a) if turned else a, b)})
+    random = np.random.default_rng(4)
+    left, right = (from_storage(d, to_storage(d, random.uniform(0, 2, (8200, N)).astype(np.float32))) for _ in range(2))
+    one = Job(graph, {a: left if turned else left.T, b: right})
+    exact = left.astype(np.float64).T @ right.astype(np.float64)
+    for level in HERE:
+        [got] = Module([one], level).run(0)
+        assert np.abs(got / exact - 1).max() < 1.01 * 2.0**-(11 if d is f16 else 8)
 
 
 def _of_loops(m: int, n: int, limits: Limits) -> tuple[tuple[int, ...], int, bool]:

@@ -11,7 +11,9 @@ examples. Other products with a large k are split in `products.py`.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from ztorch.dtypes import DType
 from ztorch.graph.body import Body, carry_leaf, closed, results_of, slice_leaf
 from ztorch.graph.loop import LOOP
 from ztorch.graph.op import OPS
@@ -19,6 +21,7 @@ from ztorch.graph.rewrite import rebuilt
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
+from ztorch.lower.loops import summing
 from ztorch.lower.region import certain, view_of, without_copies
 from ztorch.lower.rewrites.winograd import transformed_slope
 from ztorch.lower.tuning import (
@@ -83,6 +86,13 @@ def depth_of_parts(k: int) -> int:
     return math.ceil(k / math.ceil(k / PRODUCT_DEPTH))
 
 
+def in_sums(v: Value) -> tuple[DType, dict[str, Any]]:
+    """The dtype in which parts of a product are added up, and the attributes of a part: they are
+    rounded to 16 bits together."""
+    d = summing(v.dtype)
+    return d, v.attrs if d is v.dtype else {**v.attrs, "dtype": d}
+
+
 def _is_loop(v: Value, limits: Limits) -> bool:
     """Whether a loop can sum a product of large k, and nothing better is known."""
     left = without_copies(v.args[0])
@@ -132,6 +142,7 @@ def _looped(v: Value, depth: int) -> Value:
     remaining steps."""
     a, (b, start) = v.args[0], _cut_from(v.args[1])
     k, n = a.shape[1], v.shape[1]
+    d, attrs = in_sums(v)
     least = math.ceil(k / depth)
     even = next((parts for parts in range(least, EVEN_PARTS * least) if k % parts == 0), 0)
     size = k // even if even else math.ceil(k / least)
@@ -140,12 +151,12 @@ def _looped(v: Value, depth: int) -> Value:
     # operand is copied after it.
     sequences = [OPS.reshape(x[:trip_count * size], (trip_count, size, x.shape[1]))
                  for x in (b, OPS.transpose(a))]
-    total = OPS.full(v.shape, 0.0, v.dtype)
+    total = OPS.full(v.shape, 0.0, d)
     carry, (right, left) = carry_leaf(total, 0), map(slice_leaf, sequences, (0, 1))
-    part = Value(v.op, (OPS.transpose(left), right[:, start:start + n]), v.attrs, v.shape, v.dtype)
+    part = Value(v.op, (OPS.transpose(left), right[:, start:start + n]), attrs, v.shape, d)
     body, shared = closed(Body(trip_count, False, (carry,), (right, left), (), (carry + part,), ()))
     [[total], _] = results_of(LOOP(total, *sequences, *shared, body=body))
     if rest := k - trip_count * size:
         left, right = OPS.transpose(OPS.transpose(a)[k - rest:]), v.args[1][k - rest:]
-        total = total + Value(v.op, (left, right), v.attrs, v.shape, v.dtype)
-    return total
+        total = total + Value(v.op, (left, right), attrs, v.shape, d)
+    return OPS.cast(total, v.dtype)

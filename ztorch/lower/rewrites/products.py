@@ -31,7 +31,7 @@ from ztorch.lower.grid.window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, view_of, without_copies
-from ztorch.lower.rewrites.deep_products import depth_of_parts, is_deep
+from ztorch.lower.rewrites.deep_products import depth_of_parts, in_sums, is_deep
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.split_floats import SplitFloats
 from ztorch.lower.rewrites.split_reductions import split_reduction, widened
@@ -127,16 +127,16 @@ class ProductRewrites:
         depends on sizes only, so the order of additions is always the same."""
         (a, b), (*batch, m, n), origin = v.args, v.shape, (0,) * (v.rank - 1)
         k, step = a.shape[-1], (1,) * v.rank
-        size = depth_of_parts(k)
+        size, (d, attrs) = depth_of_parts(k), in_sums(v)
         total: Value | None = None
         for start in range(0, k, size):
             depth = min(size, k - start)
             left = OPS.slice(a, (*origin, start), step, (*batch, m, depth))
             right = OPS.slice(b, (*origin[1:], start, 0), step, (*batch, depth, n))
-            part = self.prepared(Value(v.op, (left, right), v.attrs, v.shape, v.dtype), fixed)
+            part = self.prepared(Value(v.op, (left, right), attrs, v.shape, d), fixed)
             total = part if total is None else OPS.add(total, part)
         assert total is not None
-        return total
+        return OPS.cast(total, v.dtype)
 
     def _on_grid(self, v: Value, grid: GridLimits) -> Value:
         """The product on a grid. One row times a matrix becomes a sum over the matrix's rows. If
