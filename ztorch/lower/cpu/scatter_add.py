@@ -84,7 +84,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
             with table.private_tables(limits.lanes(v.dtype)):
                 table.add()
         else:
-            table.clear()
+            table.clear(limits.lanes(v.dtype))
             table.add()
 
 
@@ -98,9 +98,15 @@ class _Table:
         self.column = Var("j", width)
         self.table = 0  # number of the table that the next update is added to
 
-    def clear(self) -> None:
-        """Sets all elements to zero."""
+    def clear(self, lanes: int) -> None:
+        """Sets all elements to zero: `lanes` at once if the columns of the table are together."""
         b, row = self.e.b, Var("r", self.v.shape[2])
+        if self.part.extent == 1:
+            for e, _ in vectors(self.e.within(), at := Var("t", row.extent * self.column.extent),
+                                lanes):
+                e.store(e.memory[self.v], self.v, self._at(Index(), Index()) + Index.of(at),
+                        b.const(0, self.v.dtype))
+            return
         with b.loop(0, row.extent) as k:
             for e, column in self._columns(self.e.within(bound={**self.e.bound, row: k})):
                 e.store(e.memory[self.v], self.v, self._at(Index.of(row), column),
