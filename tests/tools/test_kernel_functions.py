@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
-from tools.kernel_functions import function_rows, page
+from tools import kernel_functions
+from tools.kernel_functions import function_rows
 from ztorch.kernels.known_functions import FUNCTIONS, METHODS
 from ztorch.kernels.thread_functions import THREAD_FUNCTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernel_functions.md"
+page = functools.cache(kernel_functions.page)
 
 
 def test_the_page_is_up_to_date() -> None:
