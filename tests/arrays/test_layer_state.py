@@ -102,3 +102,30 @@ def test_settings_of_layers_may_change_between_calls() -> None:
     norm.trainable = False  # it has its moving statistics then
     want = (X - moving(norm)[0]) / np.sqrt(moving(norm)[1] + 1e-3)
     np.testing.assert_allclose(model(X, training=True).numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_calls_on_numbers_trace_once() -> None:
+    """Each call was traced anew, which took most of its time. Layers set later count."""
+    traced = []
+
+    class Headed(zt.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = L.Dense(2, kernel_initializer="ones")
+            self.others: list[Any] = []
+
+        def call(self, x: Any) -> Any:
+            traced.append(x.shape)
+            for other in [self.head, *self.others]:
+                x = other(x)
+            return x
+
+    model, x = Headed(), zt.ones((1, 3))
+    assert model(x).tolist() == [[3.0, 3.0]]
+    first = len(traced)
+    assert model(x + 1.0).tolist() == [[6.0, 6.0]] and len(traced) == first
+    assert model(zt.ones((4, 3))).shape == (4, 2) and len(traced) > first
+    model.others.append(L.Dense(1, kernel_initializer="ones"))
+    assert model(x).tolist() == [[6.0]]
+    model.head, model.others = L.Dense(5, kernel_initializer="ones"), []
+    assert model(x).tolist() == [[3.0] * 5]

@@ -236,3 +236,16 @@ def test_regularizers_of_own_layers() -> None:
         Scaled(bias_regularizer="l1")
     with pytest.raises(ConfigError, match="add_loss must be called within call"):
         layer.add_loss(0.0)
+
+
+def test_integers_of_a_call_on_numbers_are_integers() -> None:
+    """They were tensors, which `range` refuses."""
+    class Repeated(L.Layer):
+        def call(self, x: Any, times: int = 0) -> Any:
+            for k in range(times):
+                x = 2.0 * x + k
+            return x
+
+    layer = Repeated()
+    for times, expected in ((0, X), (1, 2 * X), (3, 8 * X + 4)):
+        np.testing.assert_allclose(layer(zt.tensor(X), times=times).numpy(), expected, rtol=1e-6)

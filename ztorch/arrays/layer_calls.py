@@ -31,6 +31,7 @@ from ztorch.graph.value import Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
 from ztorch.layers.own_policy import rounding_of
+from ztorch.layers.plain_calls import adopt_attributes
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
@@ -59,6 +60,8 @@ class _Memory:
 
 
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
+# The arguments and settings for which a layer was built.
+_built: weakref.WeakKeyDictionary[Layer, Recent[Any, bool]] = weakref.WeakKeyDictionary()
 # The losses that the last call of a layer added.
 _added: weakref.WeakKeyDictionary[Layer, list[Tensor]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
@@ -70,7 +73,7 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = N
                **keywords: Any) -> Any:
     """The output of a layer for tensors or arrays, with its current weights; see
     `Layer.__call__`."""
-    fixed = {name: x for name, x in keywords.items() if isinstance(x, (bool, str))}
+    fixed = {name: x for name, x in keywords.items() if isinstance(x, (bool, int, str))}
     leaves, tree = flatten((tuple(inputs), {name: x for name, x in keywords.items()
                                             if name not in fixed}))
     labels = [f"input {k}" for k in range(len(leaves))]
@@ -152,19 +155,20 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _build(layer: Layer, arguments: _Arguments, fixed: Mapping[str, Any] = _NOTHING) -> None:
-    """Creates the weights of a layer, with a trace that computes nothing. `fixed` holds the keyword
-    arguments that are not tensors."""
-    context = Context(states=States(data=False, root=layer.path))
-    inputs, keywords = _values(arguments)
-    layer(*inputs, context=context, **keywords, **fixed)
-
-
-def _values(arguments: _Arguments) -> _Arguments:
-    """Graph inputs in place of tensors."""
+    """Creates the weights of a layer, with a trace that computes nothing, unless it was built for
+    such arguments before. `fixed` holds the keyword arguments that are not tensors."""
     leaves, tree = flatten(arguments)
-    values: _Arguments = unflatten(tree, iter(
-        [leaf("input", f"x{k}", x.shape, x.dtype) for k, x in enumerate(leaves)]))
-    return values
+    for _, inner in layer.walk():  # users may have set other layers
+        adopt_attributes(inner)
+    key = tree, tuple((x.shape, x.dtype) for x in leaves), tuple(fixed.items())
+    known = _built.setdefault(layer, Recent(VERSIONS))
+    if known.get((key, _settings(layer))):
+        return
+    values = [leaf("input", f"x{k}", x.shape, x.dtype) for k, x in enumerate(leaves)]
+    inputs, keywords = unflatten(tree, iter(values))
+    context = Context(states=States(data=False, root=layer.path))
+    layer(*inputs, context=context, **keywords, **fixed)
+    known.put((key, _settings(layer)), True)
 
 
 class _Result(NamedTuple):
