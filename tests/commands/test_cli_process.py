@@ -143,6 +143,18 @@ def test_help_is_quick() -> None:
     assert best < 0.4  # about 0.06
 
 
+@pytest.mark.parametrize("words", [("inspect",), ("run", "x.npy")])
+def test_commands_on_artifacts_import_no_compiler(words: tuple[str, ...], tmp_path: Path,
+                                                  artifact: Path) -> None:
+    np.save(tmp_path / "x.npy", digits()[0])
+    code = ("import atexit, sys; from ztorch.__main__ import main; rooms = ('ops', 'layers', 'model', 'lower'); "
+            "atexit.register(lambda: print({'ztorch.' + room for room in rooms} & {*sys.modules})); main()")
+    command, *rows = words
+    done = subprocess.run([sys.executable, "-c", code, command, str(artifact), *rows], cwd=tmp_path, text=True,
+                          check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.stdout.endswith("set()\n")
+
+
 def test_a_picture_and_a_table_come_through_a_pipe(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -11,13 +11,13 @@ from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.layers.axes import OpenSize
 from ztorch.locks import OwnLock
 from ztorch.losses import UnfitTargets
-from ztorch.model.exporting import ROWS
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
 from ztorch.model.step_functions import need_some_loss
 from ztorch.model.step_metrics import EpochScore
 from ztorch.model.tuning import TunedNetwork
 from ztorch.optimizers import Optimizer
+from ztorch.runtime.buckets import ROWS
 from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from ztorch.errors import ConfigError
 from ztorch.model.own_steps import OwnSteps
 from ztorch.model.programs import ModelPrograms
 from ztorch.model.trace import trace
+from ztorch.runtime.buckets import ROWS
 from ztorch.terminal.work_line import working
-
-ROWS = 32  # of a batch, if neither a call nor an Input sets it
 
 
 class ExportedNetwork(OwnSteps, abstract=True):

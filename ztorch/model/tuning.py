@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ztorch.arguments import checked
 from ztorch.config import number
 from ztorch.errors import ConfigError, unknown
-from ztorch.model.exporting import ROWS, ExportedNetwork
+from ztorch.model.exporting import ExportedNetwork
 from ztorch.model.trace import trace
+from ztorch.runtime.buckets import ROWS
 from ztorch.runtime.devices import resolve
 
 if TYPE_CHECKING:

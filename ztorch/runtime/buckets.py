@@ -17,6 +17,7 @@ from ztorch.errors import DataError
 from ztorch.real_sizes import OpenAxis
 
 BATCH = "batch"  # the axis of rows, which comes first
+ROWS = 32  # of a batch, if neither a call nor an Input sets it
 
 Sizes = tuple[int, ...]  # the size of each axis that varies, the batch first
 

@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import ConfigError, ZtorchError, unknown
-from ztorch.sources.recipe import ROWS, Recipe
+from ztorch.runtime.buckets import ROWS
+from ztorch.sources.recipe import Recipe
 
 if TYPE_CHECKING:
     from ztorch.model.model import Model

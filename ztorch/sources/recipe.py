@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ztorch.model.exporting import ROWS
+from ztorch.runtime.buckets import ROWS
 
 if TYPE_CHECKING:
     from ztorch.model.model import Model
