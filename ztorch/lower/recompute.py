@@ -266,12 +266,12 @@ def with_less_memory(placement: Placement, regions: Sequence[Region],
     if blocks:  # a layer beside its own backward pass may need more
         recomputed = place(options.regions(options.choice(blocks)))
         placement = min(recomputed, placement, key=lambda p: p.arena)
-    excess = 0  # bytes by which arenas are larger than estimated
+    plain, excess = placement, 0  # bytes by which arenas are larger than estimated
     while limit is not None and placement.arena > limit:
         choice = options.best(limit - excess, blocks)
         placement = place(options.regions(choice))
         if placement.arena > limit and choice.arena > limit - excess:
-            smallest = min((place(options.regions(c)) for c in options.smallest()),
+            smallest = min((plain, *(place(options.regions(c)) for c in options.smallest())),
                            key=lambda p: p.arena)
             if smallest.arena > limit:
                 raise LimitTooSmall(_too_large(function, smallest, limit), smallest.arena)
