@@ -18,24 +18,31 @@ Event = tuple[str, str, int, int]  # opcode, memory of barriers, index, and pari
 SCOPES = ("loop", "end_loop", "if", "else", "end_if")
 PLAIN = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a // b,
          "rem": lambda a, b: a % b, "eq": lambda a, b: a == b, "lt": lambda a, b: a < b, "ge": lambda a, b: a >= b,
-         "gt": lambda a, b: a > b, "and": lambda a, b: a & b, "select": lambda c, a, b: a if c else b}
+         "gt": lambda a, b: a > b, "min": min, "max": max, "and": lambda a, b: a & b, "select": lambda c, a, b: a if c else b}
 
 
 def skeleton(kernel: Kernel) -> list[Instr]:
     """The body without the parts that no barrier depends on."""
-    kept: list[Instr] = []
-    needed: set[int] = set()
-    for i in reversed(kernel.body):
-        sets = i.opcode == "set" and i.args[0].fragment is None
-        if i.opcode.startswith("mbarrier_") or i.opcode in (*SCOPES, "copy_tile") or sets or i.dest.id in needed:
-            kept.append(i)
-            needed.update(a.id for a in (i.args[1:2] if i.opcode == "copy_tile" else i.args))
-    body = kept[::-1]
+    body = _needed(kernel, set())
+    while len(body) < len(body := _needed(kernel, {i.args[0].id for i in body if i.opcode == "get"})):
+        pass  # more variables
     while True:  # loops and ifs in which nothing is left
         empty = {k for s, e in matching(body) if e == s + 1 for k in (s, e)}
         if not empty:
             return body
         body = [i for k, i in enumerate(body) if k not in empty]
+
+
+def _needed(kernel: Kernel, variables: set[int]) -> list[Instr]:
+    """What barriers and some variables depend on, but for other variables that it reads."""
+    kept: list[Instr] = []
+    needed: set[int] = set()
+    for i in reversed(kernel.body):
+        sets = i.opcode == "set" and i.args[0].id in variables
+        if i.opcode.startswith("mbarrier_") or i.opcode in (*SCOPES, "copy_tile") or sets or i.dest.id in needed:
+            kept.append(i)
+            needed.update(a.id for a in (i.args[1:2] if i.opcode == "copy_tile" else i.args))
+    return kept[::-1]
 
 
 class Thread:
@@ -99,9 +106,9 @@ class Barrier:
     ended_by: int = 0  # the same of the phase before
 
 
-def played(kernel: Kernel, last_first: bool = False) -> str:
+def played(kernel: Kernel, last_first: bool = False, ahead: int = 0) -> str:
     """Runs the first cluster of a kernel; the error, or None. Of threads that can go on the first does,
-    as far as it can, or the last."""
+    as far as it can, or the last. Some threads may count their tiles from the one `ahead` on."""
     body, state = skeleton(kernel), {}
     threads = [Thread(kernel, body, group, number) for group in range(kernel.cluster)
                for number in range(0, kernel.workgroup[0], 128)]
@@ -110,7 +117,7 @@ def played(kernel: Kernel, last_first: bool = False) -> str:
         for t in list(left)[::-1] if last_first else list(left):
             run, event = left[t]
             before = event
-            while event is not None and (said := _happens(t, event, state)) is not None:
+            while event is not None and (said := _happens(t, event, state, ahead)) is not None:
                 if said:
                     return said
                 event = next(run, None)
@@ -125,7 +132,7 @@ def played(kernel: Kernel, last_first: bool = False) -> str:
     return f"a phase is left open: {open_phases}" if open_phases else ""
 
 
-def _happens(t: Thread, event: Event, state: dict[tuple[int, str, int], Barrier]) -> str | None:
+def _happens(t: Thread, event: Event, state: dict[tuple[int, str, int], Barrier], ahead: int) -> str | None:
     """None if a thread has to wait for it; else the error, or None."""
     action, mem, index, more = event
     if action == "mbarrier_init":
@@ -138,7 +145,7 @@ def _happens(t: Thread, event: Event, state: dict[tuple[int, str, int], Barrier]
         if action == "mbarrier_wait":
             if b.done & 1 == more:
                 return None
-            if b.done and b.ended_by > t.tile:
+            if b.done and b.ended_by > t.tile + ahead:
                 return f"{mem}[{index}] is waited for in tile {t.tile}, and comes in tile {b.ended_by}"
             continue
         b.pending -= action != "bring"
