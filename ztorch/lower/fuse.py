@@ -29,6 +29,7 @@ from ztorch.lower.region import (
 from ztorch.lower.region_order import in_order, updated
 from ztorch.lower.rewrites.recurrence import RECURRENCE, RECURRENCE_RESULT, recurrence_region
 from ztorch.lower.rewrites.rematerialization import Rematerializer, drop_idle
+from ztorch.lower.small_regions import loops, small_pairs
 from ztorch.lower.tuning import REGION_MEMBERS_MAX, TILE_PRODUCTS_MAX
 
 
@@ -40,9 +41,9 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
     With `enabled=False` each value gets its own region. A region of several values uses at most
     `max_buffers` buffers; None means no limit. With `rematerialize`, regions compute cheap values
     again rather than read them from memory. With `light_epilogues`, heavy elementwise work after
-    products gets separate kernels. With `parallel`, independent regions are adjacent in the order.
-    Products of the same rows that meet in an epilogue are one kernel if their right operands have
-    at most `shared_tiles` bytes.
+    products gets separate kernels. With `parallel`, independent regions are adjacent, small ones
+    joined. Products of the same rows that meet in an epilogue are one kernel if their right
+    operands have at most `shared_tiles` bytes.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     state = _Fusion(enabled, max_buffers, light_epilogues, shared_tiles)
@@ -210,7 +211,9 @@ class _Fusion:
             return
         if _interleaves(source) and target.kind != "map":
             return
-        if source.kind != "map" and not _may_share_tiles(source, target, self.shared_tiles):
+        alike = source.kind == "reduce" and loops(source) == loops(target)
+        if source.kind != "map" and not alike and not _may_share_tiles(
+                source, target, self.shared_tiles):
             return
         if len(source.members) + len(target.members) > REGION_MEMBERS_MAX:
             return
@@ -223,7 +226,8 @@ class _Fusion:
                 before >> k & 1 and self.before[h] >> x & 1)
             if between:
                 return
-        flats = {v: at.replace({source.outer: target.full}) for v, at in source.flat.items()}
+        flats = source.flat if alike else {
+            v: at.replace({source.outer: target.full}) for v, at in source.flat.items()}
         joined = target.flat | flats
         for v in [*target.members, *source.members]:
             if v.op.kind in ("contract", "winograd"):
@@ -256,6 +260,9 @@ class _Fusion:
     def finish(self, graph: Graph, rematerialize: bool, parallel: bool) -> list[Region]:
         """The regions in order, each with the values it stores."""
         roots = {*graph.roots}
+        for pair in small_pairs(graph, self.regions, self.region_of, self.before, self._sources
+                                ) if parallel and self.enabled else ():
+            self._merge(*pair)
         if self.light_epilogues:
             self._split_epilogues()
         if rematerialize:
