@@ -239,13 +239,14 @@ def test_regularizers_of_own_layers() -> None:
 
 
 def test_integers_of_a_call_on_numbers_are_integers() -> None:
-    """They were tensors, which `range` refuses."""
+    """They were tensors, which `range` and shapes refuse."""
     class Repeated(L.Layer):
-        def call(self, x: Any, times: int = 0) -> Any:
+        def call(self, x: Any, times: int = 0, shape: Any = ()) -> Any:
             for k in range(times):
                 x = 2.0 * x + k
-            return x
+            return zt.ops.reshape(x, (-1, *shape)) if shape else x
 
     layer = Repeated()
     for times, expected in ((0, X), (1, 2 * X), (3, 8 * X + 4)):
         np.testing.assert_allclose(layer(zt.tensor(X), times=times).numpy(), expected, rtol=1e-6)
+    assert layer(zt.tensor(X), shape=(3, 1)).shape == layer(zt.tensor(X), shape=[3, 1]).shape == (4, 3, 1)

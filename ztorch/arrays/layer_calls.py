@@ -73,7 +73,8 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = N
                **keywords: Any) -> Any:
     """The output of a layer for tensors or arrays, with its current weights; see
     `Layer.__call__`."""
-    fixed = {name: x for name, x in keywords.items() if isinstance(x, (bool, int, str))}
+    fixed = {name: tuple(x) if isinstance(x, list) else x for name, x in keywords.items()
+             if _is_fixed(x)}
     leaves, tree = flatten((tuple(inputs), {name: x for name, x in keywords.items()
                                             if name not in fixed}))
     labels = [f"input {k}" for k in range(len(leaves))]
@@ -92,6 +93,13 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = N
     for cell, node in changed:
         cell.set(node)
     return result.outputs
+
+
+def _is_fixed(x: Any) -> bool:
+    """Whether `call` gets an argument as it is, and not as a tensor: a flag, a text, a number of
+    steps or a shape."""
+    return isinstance(x, (bool, int, str)) or (
+        isinstance(x, (list, tuple)) and bool(x) and all(isinstance(n, int) for n in x))
 
 
 def reset_states(layer: Layer) -> None:
