@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
+from ztorch import layers as L
 from ztorch import ops
 from ztorch.errors import Unsupported
 from ztorch.graph.op import constant, leaf
@@ -106,3 +108,26 @@ def test_nothing_is_padded_without_sizes() -> None:
     x = leaf("input", "x", (BATCH, TIME), "float32")
     padding.begin(x, {1: "time"})
     assert padding.of(ops.sum(x)) == {} and padding.along(x, 1) is None and padding.real(x) is None
+
+
+def test_gradient_rules_keep_padding_apart() -> None:
+    """A cumulative sum along features trains as without padding; a rule that mixes steps is refused."""
+    def trained(function: Any, length: Any, sizes: Any) -> list[np.ndarray]:
+        x = L.Input((length, 3))
+        y = L.GlobalAveragePooling1D()(L.Lambda(function)(L.Dense(4)(x)))
+        program = zt.Model(x, y, seed=1).compile("cpu", batch_size=2, sizes=sizes, loss="mse", optimizer="sgd")
+        rows = np.linspace(-1.0, 1.0, 30, dtype=np.float32).reshape(2, 5, 3)
+        program.train_on_batch(rows, np.ones((2, 4), np.float32))
+        return list(program.get_weights())
+
+    @zt.custom_gradient
+    def mixing(x: Any) -> Any:
+        return x * 2.0, lambda up: up * 0.0 + ops.mean(up, axis=1, keepdims=True)
+
+    def sums(x: Any) -> Any:
+        return ops.cumsum(x, -1)
+
+    for ours, exact in zip(trained(sums, "time", {"time": (8,)}), trained(sums, 5, None), strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=1e-5, atol=1e-7)
+    with pytest.raises(Unsupported, match="custom_gradient combines positions along axis 'time'"):
+        trained(mixing, "time", {"time": (8,)})

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ztorch.errors import Unsupported
-from ztorch.graph.op import OPS
-from ztorch.graph.value import Value
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Value, topological
 from ztorch.layers.axis_movement import keeps_places, moved_place, movement, place
 from ztorch.real_sizes import OpenAxis, Step, multiple, real_size
 
@@ -72,9 +72,29 @@ def moved_axes(v: Value, args: list[Padded]) -> list[Padded] | None:
         return args
     if v.op.name == "reshape":
         return _reshape(v, args)
+    if v.op.name == "custom_gradient":
+        return args[:1] if _rule_keeps_places(v, args) else None
     if movement(v, 0) is not None:
         return _along(v, args)
     return args if v.op.kind == "rows" or keeps_places(v) else None
+
+
+def _rule_keeps_places(v: Value, args: list[Padded]) -> bool:
+    """Whether the gradient rule of a value mixes no positions along padded axes either. Rules
+    within the rule are for second derivatives, which training needs not."""
+    upstream, count = leaf("input", "upstream", v.shape, v.dtype), v.attrs["count"]
+    slopes = v.attrs["rule"]([upstream], v.args[1:1 + count], v.args[1 + count:])
+    known: dict[Value, Padded] = {**dict(zip(v.args, args, strict=True)), upstream: args[0]}
+    for node in topological([s for s in slopes if s is not None], {*known}):
+        if node in known:
+            continue
+        parts = [known.get(a, {}) for a in node.args]
+        moved = parts[:1] if node.op.name == "custom_gradient" else moved_axes(node, parts)
+        if moved is None:
+            return False
+        known[node] = {at: mask for part in moved for at, mask in part.items()}
+    return all(s is None or known[s].keys() == known[a].keys()
+               for s, a in zip(slopes, v.args[1:], strict=False))
 
 
 def mixed(v: Value, args: list[Padded]) -> Unsupported:
