@@ -21,7 +21,7 @@ from ztorch.graph.body import (
     slice_leaf,
 )
 from ztorch.graph.hoisting import computed_ahead
-from ztorch.graph.loop_totals import Totals
+from ztorch.graph.loop_totals import Totals, in_dtype, of_sums
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.value import Value, topological
@@ -84,7 +84,7 @@ class Backward:
         self.total_of = {v: totals.of(self.slope_of[v]) for v in sorted(
             (v for v in body.shared if v in self.slope_of),
             key=lambda v: self.slope_of[v].op.kind != "contract")}
-        own = totals.own_sums
+        own = [in_dtype(v, of_sums(v.dtype)) for v in totals.own_sums]
         sums = [carry_leaf(v, len(body.carries) + k) for k, v in enumerate(own)]
         going = [] if self.proceed is None else [body.carries[self.proceed]]
         iteration = Body(
@@ -114,7 +114,8 @@ class Backward:
         body = self.body
         long = self.totals.sums(stacks) if long is None else long
         of_carry = dict(zip(self.carried, last, strict=False))
-        own = dict(zip(self.totals.own_sums, last[len(self.carried):], strict=False))
+        own = {v: in_dtype(total, v.dtype) for v, total in zip(
+            self.totals.own_sums, last[len(self.carried):], strict=False)}
         return (*(of_carry.get(k) for k in range(len(body.carries))),
                 *(self.stack_of[s](stacks, body.trip_count) if s in self.stack_of else None
                   for s in body.slices),

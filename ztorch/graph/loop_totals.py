@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, groupby, pairwise
 
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, f32
 from ztorch.graph.batching import pointwise, repeated, vectorized
 from ztorch.graph.body import Body, carry_leaf, closed, iterations_of, results_of, slice_leaf
 from ztorch.graph.op import OPS
@@ -35,6 +35,16 @@ Total = Callable[[Sequence[Value], Mapping[Value, Value]], Value]  # of long sum
 _OF_GROUPS = Op("of_groups", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
                 grad=lambda o, g, y, x: (g,), body=lambda e, index: e.read(0, index),
                 movement=True, alias=True, batch=pointwise)
+
+
+def of_sums(d: DType) -> DType:
+    """The dtype of sums over iterations: in 16-bit floats small terms would be lost."""
+    return f32 if d.is_float and d.bits < f32.bits else d
+
+
+def in_dtype(v: Value, d: DType) -> Value:
+    """A value in a dtype, itself if it has it."""
+    return v if v.dtype is d else OPS.cast(v, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +143,7 @@ class Totals:
 
     def firsts(self) -> list[Value]:
         """The long sums before any group."""
-        return [OPS.full(s.shape, 0, s.dtype) for s in self.long]
+        return [OPS.full(s.shape, 0, of_sums(s.dtype)) for s in self.long]
 
     def sums(self, stacks: Stacks) -> list[Value]:
         """The long sums over all iterations."""
@@ -141,10 +151,9 @@ class Totals:
             return [s.part(stacks, self.group) for s in self.long]
         return self.whole(self.added(self.firsts(), stacks, self.body.trip_count))
 
-    @staticmethod
-    def whole(totals: Iterable[Value]) -> list[Value]:
+    def whole(self, totals: Iterable[Value]) -> list[Value]:
         """Long sums to which all groups were added."""
-        return [_OF_GROUPS(t) for t in totals]
+        return [_OF_GROUPS(in_dtype(t, s.dtype)) for t, s in zip(totals, self.long, strict=True)]
 
     def added(self, totals: Sequence[Value], stacks: Stacks, count: int) -> list[Value]:
         """The totals with the terms of further iterations, a group after the other.
@@ -160,7 +169,8 @@ class Totals:
             if start == end:
                 return [*totals]
             part = {v: iterations_of(x, start, end) for v, x in stacks.items()}
-            return [t + s.part(part, end - start) for t, s in zip(totals, self.long, strict=True)]
+            return [t + in_dtype(s.part(part, end - start), t.dtype)
+                    for t, s in zip(totals, self.long, strict=True)]
 
         if main > self.group:
             groups = partial(self._groups, stacks=stacks, count=main // self.group)
@@ -179,7 +189,7 @@ class Totals:
         results: list[Value] = []
         for total, term in zip(totals, self.long, strict=True):
             carry = carry_leaf(total, 0)
-            new = carry + term.part(slices, size)
+            new = carry + in_dtype(term.part(slices, size), carry.dtype)
             used = {*topological([new])}
             read = {v: s for v, s in reversed(slices.items()) if s in used}
             body, shared = closed(Body(count, not self.body.reverse, (carry,),
