@@ -33,11 +33,11 @@ def has_own_code(parts: Iterable[Any]) -> bool:
     that a user chose.
 
     Examples:
-        >>> import ztorch as zt
+        >>> import numpy as np
         >>> from ztorch import layers as L
         >>> has_own_code([L.Dense(3, activation="relu"), L.Flatten()])
         False
-        >>> has_own_code([L.Dense(3, activation=lambda x: x * zt.ops.shape(x)[0])])
+        >>> has_own_code([L.Lambda(np.tanh)])
         True
     """
     return _has_own(list(parts), set())

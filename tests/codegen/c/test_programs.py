@@ -4,6 +4,7 @@ order. Sanitizers and compilers report nothing."""
 from __future__ import annotations
 
 import functools
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from ztorch.dtypes import f32
 from ztorch.errors import DeviceError, ZtorchError
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.host import c_compiler
 from ztorch.host.settings import using
 
 pytestmark = needs_compiler
@@ -212,7 +212,7 @@ def test_a_missing_compiler_names_the_package_to_install(
         _compile(cc="no-such-cc -v")
     with pytest.raises(DeviceError, match=r"CC=.* is not a command that can be run"):
         _compile(cc="gcc '")
-    monkeypatch.setattr(c_compiler.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(DeviceError, match=r"device 'c' needs a C compiler.*apt install gcc"):
         _compile(cc=None)
 
