@@ -14,6 +14,7 @@ from ztorch.lower.tuning import (
     LONG_COLUMNS,
     LONG_COLUMNS_BYTES,
     LONG_COLUMNS_MAX,
+    LONG_COLUMNS_MIN,
     LONG_COLUMNS_PARTS,
     LONG_REDUCTION,
     LONG_REDUCTION_PARTS,
@@ -79,7 +80,8 @@ def _parts_for_workers(v: Value) -> int:
         return LONG_REDUCTION_PARTS
     columns = math.prod(x.shape[max(axes) + 1:])
     long = x.nbytes >= LONG_COLUMNS_BYTES and x.size // v.size >= LONG_COLUMNS
-    return LONG_COLUMNS_PARTS if long and 1 < columns == v.size <= LONG_COLUMNS_MAX else 1
+    some = LONG_COLUMNS_MIN <= columns <= LONG_COLUMNS_MAX
+    return LONG_COLUMNS_PARTS if long and some and columns == v.size else 1
 
 
 def _parts_for_groups(v: Value, grid: GridLimits) -> int:
