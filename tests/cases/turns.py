@@ -2,7 +2,7 @@
 
 The tests of `PARTS` try each entry of a registry on each machine, dtype or schedule, and each of their
 cases has relatives: the same op on another machine, another op in the same loop. A run takes one in
-three of them, or in four, and the next day's run the next ones: after so many days all were met. The number
+three of them, or in five, and the next day's run the next ones: after so many days all were met. The number
 of the day can be given, `ZTORCH_TURN=0`; `--full` and `ZTORCH_TURN=all` take everything. So does a run
 that names files or cases: nothing is left out of what was asked for, nor of the inner loop.
 
@@ -47,7 +47,7 @@ PARTS: dict[str, int] = {
         "tests/program/test_ragged_training.py", "tests/program/test_sequence_sizes.py",
         "tests/test_benchmarks.py", "tests/test_keras_scripts.py::test_a_port_learns_as_well_as_the_original",
         "tests/test_wrong_calls.py", "tests/verify/test_verify.py", "tests/zoo/test_vs_torch.py",
-        "tests/zoo/test_zoo.py"), 4),
+        "tests/zoo/test_zoo.py"), 5),
     **dict.fromkeys((  # fewer cases: dtypes, devices, optimizers, families of models, sizes of one algorithm
         "tests/arrays/test_array_api_shapes.py", "tests/arrays/test_complex_gradients.py",
         "tests/arrays/test_complex_tensors.py::test_devices_compute_them",
