@@ -1,4 +1,4 @@
-"""Means and variances along axes, in one pass over the elements, for normalizations."""
+"""Means and variances along axes, for normalizations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def moments_of(x: Value, axes: tuple[int, ...],
     and x minus the mean. `share` holds the weight of each element.
 
     Sums differences from that number: if the mean is large compared to the deviation, sums of the
-    elements themselves would lose the deviation by rounding.
+    elements themselves would lose the deviation by rounding. One pass over x is enough if all
+    elements count the same. With weights it takes two, since a sample may have none that count.
     """
     if share is None:
         near = _near(x, axes)
