@@ -16,6 +16,8 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import random
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -152,9 +154,12 @@ def run_cases(request: pytest.FixtureRequest, test: Test, calls: dict[str, dict[
 
 
 def reseed(module: ModuleType | None, name: str) -> None:
-    """Seeds the generators of a test file by the name of a test, or of a case: it draws the same numbers
-    alone and after others."""
+    """Seeds the generators of a test file, and those that Keras and PyTorch draw weights from, by the name of
+    a test, or of a case: it draws the same numbers alone and after others."""
+    seed = zlib.crc32(name.encode())
     for value in vars(module).values() if module else ():
         if isinstance(value, np.random.Generator):
-            fresh = np.random.default_rng(zlib.crc32(name.encode()))
-            value.bit_generator.state = fresh.bit_generator.state
+            value.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+    random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)

@@ -47,7 +47,7 @@ def test_the_history_is_that_of_keras(weighted: bool) -> None:
     for name, curve in expected.items():
         np.testing.assert_allclose(history[name], curve, rtol=1e-5, err_msg=name)
     for own, other in zip(model.get_weights(), peer.get_weights(), strict=True):
-        np.testing.assert_allclose(own, other, atol=2e-6)
+        np.testing.assert_allclose(own, other, atol=1e-5)  # a thousandth of a step of Adam
     assert numbers == [*range(len(SIZES))] * 2
     # As many rows as in Keras are read, and no more sizes are compiled than are larger than all before.
     scores, own_scores = peer.evaluate(batches(1), steps=3, verbose=0), model.evaluate(batches(1), steps=3, verbose=0)

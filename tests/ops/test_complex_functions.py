@@ -100,6 +100,8 @@ def test_infinities_nans_and_zeros_are_those_of_c(compiled: Any) -> None:
     results = compiled(z)
     for name in set(ELEMENTWISE) - set(UNRULED):
         want, got = numpys(name)(z), results[name]
+        if name == "acosh":  # NumPy 2.2 has the older rule of C, where the angle of 0 + NaN i is NaN too
+            want[(z.real == 0) & np.isnan(z.imag)] = complex(nan, np.pi / 2)
         for part in ("real", "imag"):
             a, b = getattr(got, part), getattr(want, part)
             np.testing.assert_allclose(np.abs(a), np.abs(b), rtol=1e-14, err_msg=f"{name}, {part}")
