@@ -1,4 +1,4 @@
-"""The largest and smallest rows of many segments, which sorted rows tell, and their gradients."""
+"""The largest and smallest rows of many segments, their products, and gradients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import pytest
 
 import ztorch as zt
 from ztorch import ops
+from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph
-from ztorch.ops.segments import COMPARED_SEGMENTS
+from ztorch.graph.rewrite import by_others
+from ztorch.graph.value import Graph, topological
 
 random = np.random.default_rng(11)
-MANY = COMPARED_SEGMENTS + 6
+MANY = 70
 
 
 def reference(x: np.ndarray, ids: np.ndarray, count: int, slope: np.ndarray,
@@ -61,3 +62,42 @@ def test_rows_are_not_compared_with_each_segment() -> None:
     x, ids = leaf("input", "x", (1000, 8), "float32"), leaf("input", "ids", (1000,), "int32")
     largest = max(v.size for v in Graph({"y": ops.segment_max(x, ids, MANY)}).nodes())
     assert largest < MANY * 1000, largest
+
+
+@pytest.mark.parametrize("way", ["looked through", "sorted", "halved"])
+@pytest.mark.parametrize("name", ["segment_max", "segment_min", "segment_prod", "segment_sum"])
+def test_machines_without_tables(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each algorithm for them gives what tables do."""
+    monkeypatch.setattr("ztorch.ops.scattering.FEW", 0)
+    if way != "looked through":
+        monkeypatch.setattr("ztorch.ops.scattering.SCAN_LIMIT", 0)
+        monkeypatch.setattr("ztorch.ops.scattering.effort", lambda n: -(1 << 40))
+    if way == "halved":
+        monkeypatch.setattr("ztorch.ops.scattering.LONGEST", 7)
+    x, ids = random.normal(size=(53, 3)), random.integers(-1, 12, 53).astype(np.int32)
+    leaves = leaf("input", "x", x.shape, "float64"), leaf("input", "ids", ids.shape, "int32")
+    y = getattr(ops, name)(*leaves, 11)
+    others = by_others(Graph({"y": y})).outputs["y"]
+    assert any(v.op.kind == "scatter" for v in topological([y]))
+    assert not any(v.op.kind == "scatter" for v in topological([others]))
+    numbers = dict(zip(leaves, (x, ids), strict=True))
+    got, want = (evaluate([v], numbers)[0] for v in (others, y))
+    np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-14)
+
+
+def test_gradients_of_products() -> None:
+    """Also where one number of a segment is zero, or several are, by finite differences."""
+    x, ids = random.normal(size=(30, 2)), np.tile(np.array([0, 1, 2, 3, 9, -1], np.int32), 5)
+    x[[0, 1, 7], 0] = 0.0
+    slope, step = random.normal(size=(5, 2)), 1e-6
+
+    def loss(t: zt.Tensor) -> zt.Tensor:
+        return ops.sum(ops.segment_prod(t, ids, 5) * slope)
+
+    got, want = zt.grad(loss)(zt.tensor(x)).numpy(), np.zeros_like(x)
+    for k in np.ndindex(*x.shape):
+        there = np.zeros_like(x)
+        there[k] = step
+        want[k] = (loss(zt.tensor(x + there)).item() - loss(zt.tensor(x - there)).item()) / (2 * step)
+    np.testing.assert_allclose(got, want, atol=1e-7)
+    assert want[0, 0] and want[1, 0] == 0.0  # one zero, and two

@@ -90,7 +90,7 @@ def _nudged(rng: np.random.Generator, sizes: dict[Value, np.ndarray], v: Value, 
         terms = args[0].shape[-1]
         if v not in sizes:
             sizes[v] = v.op.numpy(*(np.abs(a) for a in args), **v.attrs)
-    elif v.op.kind == "scatter" or (v.op.kind == "reduce" and v.op.opcode == "add"):
+    elif v.op.kind in ("reduce", "scatter") and v.op.opcode == "add":
         terms = max(1, args[0].size // y.size)
         if v not in sizes:
             sizes[v] = v.op.numpy(np.abs(args[0]), *args[1:], **v.attrs)

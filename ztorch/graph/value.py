@@ -54,7 +54,7 @@ class Op:
         name: Name in listings of the graph.
         kind: How lowering treats it: `"leaf"` for inputs, states and constants, `"map"` for
             elementwise work and movement, `"reduce"` for reductions along `axes`, `"contract"` for
-            a batched matrix product, `"scatter"` for sums at places that are data.
+            a batched matrix product, `"scatter"` for sums and others at places that are data.
         infer: `infer(*args, **attrs)` returns (shape, dtype), or raises a ShapeError.
         numpy: `numpy(*arrays, **attrs)` computes the result: the meaning of the op.
         grad: `grad(o, g, y, *args, **attrs)` returns the gradient of each argument, None for
@@ -67,7 +67,7 @@ class Op:
         written: Whether a movement deserves its own buffer, unless reading it is free.
         partial: Whether it changes few elements of its first argument, which is worth a kernel of
             its own.
-        opcode: The scalar opcode of a map, or the opcode that a reduction combines with.
+        opcode: The scalar opcode of a map, or the one that a reduction or a scatter combines with.
         batch: `batch(one, many, **attrs)` computes the result for many examples: `one` is the node
             of one example, `many` the `Examples` of its arguments. None for the rule of the kind,
             or else for the op on each example by itself; see `graph/batching.py`.

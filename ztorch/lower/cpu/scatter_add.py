@@ -1,5 +1,6 @@
-"""Scatter-add on a processor: a loop over updates, each of which is added to a row of a table at a
-position that is data. Workers divide the tables and the columns, so each sum has a fixed order."""
+"""Scatter on a processor: a loop over updates, each of which is added to a row of a table at a
+position that is data, or multiplied with it, or compared. Workers divide the tables and the
+columns, so each sum has a fixed order."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
+from ztorch.ir.opcodes import identity
 from ztorch.lower.cpu.elements import lanes_refusal
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, LoadedIndex, Var
@@ -97,20 +99,20 @@ class _Table:
         self.outer, self.chunk, self.part = loops
         self.column = Var("j", width)
         self.table = 0  # number of the table that the next update is added to
+        self.empty = e.b.const(identity(v.op.opcode, v.dtype), v.dtype)
 
     def clear(self, lanes: int) -> None:
-        """Sets all elements to zero: `lanes` at once if the columns of the table are together."""
+        """Empties the table: `lanes` elements at once if its columns are together."""
         b, row = self.e.b, Var("r", self.v.shape[2])
         if self.part.extent == 1:
             for e, _ in vectors(self.e.within(), at := Var("t", row.extent * self.column.extent),
                                 lanes):
                 e.store(e.memory[self.v], self.v, self._at(Index(), Index()) + Index.of(at),
-                        b.const(0, self.v.dtype))
+                        self.empty)
             return
         with b.loop(0, row.extent) as k:
             for e, column in self._columns(self.e.within(bound={**self.e.bound, row: k})):
-                e.store(e.memory[self.v], self.v, self._at(Index.of(row), column),
-                        b.const(0, self.v.dtype))
+                e.store(e.memory[self.v], self.v, self._at(Index.of(row), column), self.empty)
 
     @contextmanager
     def private_tables(self, lanes: int) -> Iterator[None]:
@@ -120,7 +122,7 @@ class _Table:
         b, size = self.e.b, n * inner
         tables = b.memory("tables", self.v.dtype, self.tables * size, "local", "rw")
         for e, _ in vectors(self.e.within(), every := Var("t", self.tables * size), lanes):
-            e.store(tables, self.v, Index.of(every), b.const(0, self.v.dtype))
+            e.store(tables, self.v, Index.of(every), self.empty)
         shared, self.e = self.e, replace(self.e, memory={**self.e.memory, self.v: tables})
         yield
         target, self.e = shared.memory[self.v], shared
@@ -128,7 +130,7 @@ class _Table:
             parts = [replace(e, memory={self.v: tables}).load(self.v, Index.of(at) + k * size)
                      for k in range(self.tables)]
             e.store(target, self.v, self._at(Index(), Index()) + Index.of(at), functools.reduce(
-                b.add, parts))
+                self._combined, parts))
 
     def add(self) -> None:
         """Adds all updates of the chunk."""
@@ -166,7 +168,10 @@ class _Table:
                 x = scope.element(self.v.args[0], (Index.of(self.outer), Index.of(k), j))
                 flat = self._at(at, j)
                 scope.store(scope.memory[self.v], self.v, flat,
-                            b.add(scope.load(self.v, flat), x))
+                            self._combined(scope.load(self.v, flat), x))
+
+    def _combined(self, a: Operand, b: Operand) -> Operand:
+        return self.e.b.emit(self.v.op.opcode, a, b)
 
     def _columns(self, e: Emitter) -> Iterator[tuple[Emitter, Index]]:
         """Scopes that cover the columns, each with its column index."""
