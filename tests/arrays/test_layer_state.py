@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -106,7 +110,10 @@ def test_settings_of_layers_may_change_between_calls() -> None:
 
 def test_calls_on_numbers_trace_once() -> None:
     """Each call was traced anew, which took most of its time. Layers set later count."""
-    traced = []
+    log = io.StringIO()
+
+    def traces() -> int:
+        return len(log.getvalue())
 
     class Headed(zt.Model):
         def __init__(self) -> None:
@@ -115,17 +122,74 @@ def test_calls_on_numbers_trace_once() -> None:
             self.others: list[Any] = []
 
         def call(self, x: Any) -> Any:
-            traced.append(x.shape)
+            log.write(".")  # what it reads stays the same object
             for other in [self.head, *self.others]:
                 x = other(x)
             return x
 
     model, x = Headed(), zt.ones((1, 3))
     assert model(x).tolist() == [[3.0, 3.0]]
-    first = len(traced)
-    assert model(x + 1.0).tolist() == [[6.0, 6.0]] and len(traced) == first
-    assert model(zt.ones((4, 3))).shape == (4, 2) and len(traced) > first
+    first = traces()
+    assert model(x + 1.0).tolist() == [[6.0, 6.0]] and traces() == first
+    assert model(zt.ones((4, 3))).shape == (4, 2) and traces() > first
     model.others.append(L.Dense(1, kernel_initializer="ones"))
     assert model(x).tolist() == [[6.0]]
     model.head, model.others = L.Dense(5, kernel_initializer="ones"), []
     assert model(x).tolist() == [[3.0] * 5]
+
+
+TABLE = np.ones(4, np.float32)
+STEP = 1.0
+
+
+def shifted(x: Any) -> Any:
+    return x + STEP
+
+
+class Tabled(L.Layer):
+    """Reads an array, lists in a dict, a tensor, an object, a function and globals."""
+
+    factor = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.tensor = np.ones(4, np.float32), zt.ones(4)
+        self.settings: dict[str, Any] = {"scales": [1.0] * 4}
+        self.options = SimpleNamespace(power=1.0)
+        self.function: Any = lambda x: x
+
+    def call(self, x: Any) -> Any:
+        x = self.function(x) * self.table * self.tensor * zt.ops.array(self.settings["scales"])
+        return shifted(x * TABLE * self.options.power * self.factor)
+
+
+def test_calls_on_numbers_read_what_attributes_and_closures_hold_now(monkeypatch: Any) -> None:
+    """They had the values of the first call."""
+    layer, rate = Tabled(), 2.0
+    want = X + 1.0
+    np.testing.assert_allclose(layer(X).numpy(), want, rtol=1e-5)
+    here = sys.modules[__name__]
+    changes: list[tuple[Callable[[], object], float, float]] = [  # a change, its factor and offset
+        (lambda: layer.table.fill(3.0), 3.0, 1.0),
+        (lambda: setattr(layer, "table", np.full(4, 5.0, np.float32)), 5.0, 1.0),
+        (lambda: setattr(layer, "tensor", zt.ones(4) * 2.0), 10.0, 1.0),
+        (lambda: layer.settings["scales"].__setitem__(slice(4), [0.5] * 4), 5.0, 1.0),
+        (lambda: setattr(layer.options, "power", 3.0), 15.0, 1.0),
+        (lambda: setattr(layer, "function", lambda x: x * rate), 30.0, 1.0),
+        (lambda: monkeypatch.setattr(here, "TABLE", TABLE * 2.0), 60.0, 1.0),
+        (lambda: monkeypatch.setattr(here, "STEP", 4.0), 60.0, 4.0),
+        (lambda: monkeypatch.setattr(Tabled, "factor", 0.5), 30.0, 4.0),
+    ]
+    for change, factor, offset in changes:
+        change()
+        np.testing.assert_allclose(layer(X).numpy(), X * factor + offset, rtol=1e-5)
+    rate = 4.0
+    np.testing.assert_allclose(layer(X).numpy(), X * 60.0 + 4.0, rtol=1e-5)
+
+
+def test_changed_regularizers_count_in_calls_on_numbers() -> None:
+    dense = L.Dense(1, kernel_regularizer=zt.regularizers.L2(1.0), kernel_initializer="ones")
+    for factor in (1.0, 3.0):
+        dense.kernel_regularizer.l2 = factor
+        dense(X)
+        np.testing.assert_allclose(float(dense.losses[0]), 4.0 * factor, rtol=1e-6)

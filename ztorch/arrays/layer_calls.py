@@ -13,6 +13,7 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import node_of_array, operand_of
+from ztorch.arrays.layer_settings import settings_of
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
@@ -83,9 +84,10 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = N
         x if isinstance(x, Tensor) else tensor_of(
             as_layer_input(f"layer {layer.name!r}: {label}", x, place))
         for label, x in zip(labels, leaves, strict=True)]))
-    _build(layer, arguments, fixed)
+    settings = _build(layer, arguments, fixed)
     cells = [cell_of(w, place) for w in layer.weights]
-    result = _called(layer, [cell.get() for cell in cells], arguments, training, place, fixed)
+    result = _called(layer, [cell.get() for cell in cells], arguments, training, place, settings,
+                     fixed)
     _added[layer] = result.added
     changed = [(cells[k], result.weights[k]) for k in result.assigned]
     if changed and not is_tracing():  # compute the outputs beside them, not once more later
@@ -136,7 +138,7 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
     values = [*trainable, *non_trainable, *flatten(inputs)[0]]
     place = common_memory(f"layer {layer.name!r}", [f"tensor {k}" for k in range(len(values))],
                           values)
-    _build(layer, (inputs, {}))
+    settings = _build(layer, (inputs, {}))
     by_weight: dict[Weight, TensorNode] = {}
     for kind, own, theirs in (("trainable", layer.trainable_weights, trainable),
                               ("non-trainable", layer.non_trainable_weights, non_trainable)):
@@ -150,7 +152,7 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
                                    f"{by_weight[w].spec.shape}")
     weights = layer.weights
     outputs, after, _, added = _called(layer, [by_weight[w] for w in weights], (inputs, {}),
-                                       training, place)
+                                       training, place, settings)
     new = dict(zip(weights, after, strict=True))
     penalties = [cast(Any, w.regularizer)(tensor_of(by_weight[w])) for w in layer.weights
                  if w.trains and w.regularizer is not None]
@@ -162,21 +164,26 @@ _Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # inputs and keywords
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def _build(layer: Layer, arguments: _Arguments, fixed: Mapping[str, Any] = _NOTHING) -> None:
+def _build(layer: Layer, arguments: _Arguments, fixed: Mapping[str, Any] = _NOTHING
+           ) -> tuple[Any, ...]:
     """Creates the weights of a layer, with a trace that computes nothing, unless it was built for
-    such arguments before. `fixed` holds the keyword arguments that are not tensors."""
+    such arguments before. `fixed` holds the keyword arguments that are not tensors. Returns the
+    settings of the layer."""
     leaves, tree = flatten(arguments)
     for _, inner in layer.walk():  # users may have set other layers
         adopt_attributes(inner)
     key = tree, tuple((x.shape, x.dtype) for x in leaves), tuple(fixed.items())
     known = _built.setdefault(layer, Recent(VERSIONS))
-    if known.get((key, _settings(layer))):
-        return
+    settings = settings_of(layer)
+    if known.get((key, settings)):
+        return settings
     values = [leaf("input", f"x{k}", x.shape, x.dtype) for k, x in enumerate(leaves)]
     inputs, keywords = unflatten(tree, iter(values))
     context = Context(states=States(data=False, root=layer.path))
     layer(*inputs, context=context, **keywords, **fixed)
-    known.put((key, _settings(layer)), True)
+    settings = settings_of(layer)
+    known.put((key, settings), True)
+    return settings
 
 
 class _Result(NamedTuple):
@@ -189,8 +196,8 @@ class _Result(NamedTuple):
 
 
 def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
-            training: bool | None, place: str, fixed: Mapping[str, Any] = _NOTHING,
-            ) -> _Result:
+            training: bool | None, place: str, settings: tuple[Any, ...],
+            fixed: Mapping[str, Any] = _NOTHING) -> _Result:
     """Calls a layer with these weights."""
     leaves, tree = flatten(arguments)
     own = [operand_of(f"layer {layer.name!r}", x, place, True) for x in leaves]
@@ -198,7 +205,7 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
     nodes = [*weights, *own, *masks.values()]
     specs = tuple(n.spec for n in nodes)
     versions = _traced.setdefault(layer, Recent(VERSIONS))
-    key = tree, specs, training, tuple(masks), tuple(fixed.items()), _settings(layer)
+    key = tree, specs, training, tuple(masks), tuple(fixed.items()), settings
     traced = versions.get(key)
     if traced is None:
         traced = _trace(layer, specs, tree, training, place, tuple(masks), fixed)
@@ -216,13 +223,6 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
     _masks.update((results[k], results[first + n]) for n, k in enumerate(traced.masked))
     return _Result(tree_of_outputs, new, traced.assigned,
                    [tensor_of(x) for x in results[end - traced.added:end]])
-
-
-def _settings(layer: Layer) -> tuple[Any, ...]:
-    """The numbers, flags and texts among the attributes of a layer and those inside it: users may
-    set them, such as `trainable` or the rate of a Dropout, and they are compiled into its calls."""
-    return tuple((name, x) for _, inner in layer.walk() for name, x in vars(inner).items()
-                 if type(x) in (bool, int, float, str))
 
 
 def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None, place: str,
