@@ -12,10 +12,11 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.divided_axes import long_columns
 from ztorch.lower.cpu.index_set_splitting import Part, border_parts, parts_of
+from ztorch.lower.cpu.short_rows import blocks_of, emit_blocks
 from ztorch.lower.emit import Emitter
 from ztorch.lower.in_place_updates import at_position, entry_axes, write
 from ztorch.lower.index import Index, Var
-from ztorch.lower.insets import BORDER
+from ztorch.lower.insets import BORDER, INTERLEAVED
 from ztorch.lower.loops import evaluate, nested, spread, vectors, widest
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region, computed, real_reads
@@ -139,9 +140,15 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         return
     everything = _everything(region)
     bordered = region.members[0].op is BORDER
+    tested = bordered or _positions(region)[1] or INTERLEAVED in {v.op for v in region.members}
     for part in border_parts(region) if bordered else parts_of(region, everything, s.lanes):
-        e = Emitter(b, memory, members=region.flat, strided=frozenset(_reads(region, part)))
-        _loops(e, region, part, target, limits, s)
+        reads = frozenset(_reads(region, part))
+        e = Emitter(b, memory, members=region.flat, strided=reads)
+        lanes = min(s.lanes, limits.lanes(widest(region)))
+        if not tested and (blocks := blocks_of(part.axes, reads, lanes)):
+            emit_blocks(e, region, part, target, blocks)
+        else:
+            _loops(e, region, part, target, limits, s)
 
 
 def _loops(e: Emitter, region: Region, part: Part, target: Mapping[Value, str], limits: Limits,

@@ -36,6 +36,13 @@ LONG_ROW_VECTORS = row(
     "LONG_ROW_VECTORS", 8, "times",
     "the least length of a row, in these groups of vectors, if it is not a multiple of a group",
     "chosen: the masked rest costs as much as a whole iteration")
+SHUFFLED_VECTORS = row(
+    "SHUFFLED_VECTORS", 4, "vectors",
+    "the most vectors that one of a block of short rows is shuffled out of", CHOSEN)
+VECTORS_TOGETHER = row(
+    "VECTORS_TOGETHER", 4, "vectors",
+    "the most vectors of a block of short rows that are computed before they are written",
+    "chosen: rows of three elements fill three vectors, which share what they read")
 LANES_OF_GATHERS = row(
     "LANES_OF_GATHERS", 4, "lanes", "lanes of a vectorized loop with indirect loads",
     "chosen: four scalar loads are as fast as a gather instruction on any processor")

@@ -1,0 +1,68 @@
+"""Rows shorter than a vector are computed in blocks: the same numbers as those of NumPy, to the bit,
+whatever the number of rows, columns and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.cases.grouping import together
+from tests.parity import HERE, Job, Module, plan_of
+from ztorch.codegen.targets import TARGETS
+from ztorch.graph.op import OPS, constant, leaf
+from ztorch.graph.value import Graph, Value
+from ztorch.ir.text import show
+
+random = np.random.default_rng(21)
+BIAS = np.abs(random.normal(size=17))
+
+# Ops on images (images, rows, columns, colors), and their meaning.
+CASES: dict[str, tuple[Callable[[Value], Value], Callable[[np.ndarray], np.ndarray]]] = {
+    "mirrored": (lambda x: OPS.flip(x, 2), lambda x: x[:, :, ::-1]),
+    "colors reversed": (lambda x: OPS.flip(x, 3), lambda x: x[..., ::-1]),
+    "channels last": (
+        lambda x: OPS.transpose(OPS.reshape(x, (x.shape[0], x.shape[3], *x.shape[1:3])), (0, 2, 3, 1)),
+        lambda x: x.reshape(x.shape[0], x.shape[3], *x.shape[1:3]).transpose(0, 2, 3, 1)),
+    "without the last color": (lambda x: x[..., :-1], lambda x: x[..., :-1]),
+    "repeated": (lambda x: OPS.repeat(x, 2, 2), lambda x: x.repeat(2, 2)),
+    "a sum per color": (
+        lambda x: x + constant(np.trunc(9 * BIAS[:x.shape[3]]).astype(x.dtype.numpy)),
+        lambda x: x + np.trunc(9 * BIAS[:x.shape[3]]).astype(x.dtype)),
+    "in place": (lambda x: OPS.maximum(OPS.flip(x * x, 2), x), lambda x: np.maximum((x * x)[:, :, ::-1], x)),
+    "compared": (lambda x: x > x[..., :1], lambda x: x > x[..., :1]),
+}
+
+
+def job_of(name: str, shape: tuple[int, ...], dtype: str) -> tuple[Job, np.ndarray]:
+    op, meaning = CASES[name]
+    x = leaf("input", "x", shape, dtype)
+    data = np.trunc(10 * np.abs(random.normal(size=shape))).astype(dtype)
+    return Job(Graph({"y": op(x)}), {x: data}), meaning(data)
+
+
+SHAPES = [((2, 3, 37, 3), "float32"), ((90, 2, 9, 5), "float32"), ((1, 2, 7, 7), "int32"),
+          ((2, 2, 33, 4), "float16"), ((1, 2, 70, 3), "uint8")]
+
+
+@together()
+@pytest.mark.parametrize("level", HERE[1:])
+@pytest.mark.parametrize(("shape", "dtype"), SHAPES)
+def test_blocks_of_rows(shape: tuple[int, ...], dtype: str, level: str) -> None:
+    jobs, wanted = zip(*(job_of(name, shape, dtype) for name in CASES), strict=True)
+    module = Module(list(jobs), level)
+    for k, (name, want) in enumerate(zip(CASES, wanted, strict=True)):
+        for threads in (1, 3):
+            np.testing.assert_array_equal(module.run(k, threads)[0], want, name)
+
+
+@pytest.mark.parametrize("name", ["mirrored", "colors reversed", "channels last", "a sum per color"])
+def test_vectors_are_whole(name: str) -> None:
+    """No lane is idle, and no element is gathered."""
+    job, _ = job_of(name, (2, 4, 48, 3), "float32")
+    plan, _ = plan_of(job.graph, TARGETS["avx2"].limits)
+    text = "".join(show(step.kernel) for step in plan.steps)
+    stores = [line for line in text.splitlines() if " store " in f" {line.strip()}"]
+    assert len(stores) == 3 and "gather" not in text, text
+    assert not any("mask" in line for line in stores), text
