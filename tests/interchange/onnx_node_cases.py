@@ -134,6 +134,8 @@ CONVOLUTION = [
     Case("MaxPool", [IMAGE], [], {"kernel_shape": [2, 2], "dilations": [2, 3]}),
     Case("MaxPool", [LINE], [], {"kernel_shape": [2], "strides": [2], "pads": [1, 1],
                                  "ceil_mode": 1}, 22),
+    Case("MaxPool", [np.zeros((2, 4, 9), np.uint8)], [], {  # padding is as large as all elements
+        "kernel_shape": [3], "pads": [1, 1]}, count=2),
     Case("AveragePool", [IMAGE], [], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1],
                                       "count_include_pad": 1}),
     Case("AveragePool", [IMAGE], [], {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},

@@ -33,6 +33,13 @@ EDGES: dict[str, tuple[str, dict[str, Any], list[Any], list[Any], Any]] = {
                                        np.eye(200, dtype=np.float32)[[197]]),
     "no regions": ("RoiAlign", {"output_height": 2}, EMPTY, [], NO_BOXES),
     "no regions of fixed samples": ("RoiAlign", {"output_height": 2, "sampling_ratio": 2}, EMPTY, [], NO_BOXES),
+    "a slice backwards from before the start": ("Slice", {}, [np.arange(3, dtype=np.float32)], [
+        np.array([-5]), np.array([-9]), np.array([0]), np.array([-2])], np.zeros(1, np.float32)),
+    "a crop that stays inside": ("Resize", {"coordinate_transformation_mode": "tf_crop_and_resize", "mode": "linear",
+                                            "extrapolation_value": 9.0},
+                                 [np.arange(5, dtype=np.float32)], [np.array([0, 0.5], np.float32), np.zeros(0, np.float32),
+                                                                    np.array([3])], np.array([0, 1, 2], np.float32)),
+    "positions in a number without axes": ("NonZero", {}, [], [np.float32(5)], np.zeros((0, 1), np.int64)),
     "a number without axes": ("Pad", {}, [np.float32(3)], [np.zeros(0, np.int64)], np.float32(3)),
     "zeros made bytes": ("DynamicQuantizeLinear", {}, [np.zeros(2, np.float32)], [], np.array([0, 0], np.uint8)),
 }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.interchange.onnx_files import evaluated
 from ztorch.errors import Unsupported
 from ztorch.graph.evaluate import evaluate
 
@@ -36,6 +37,13 @@ CASES: dict[str, Any] = {
     "a single image": lambda t, f, x: x[:, :2] + (
         f.conv2d(x[1], t.ones(2, 4, 3, 3), padding=1) + f.conv_transpose2d(x[1], t.ones(4, 2, 3, 3), padding=1)
         + f.conv1d(x[1, 0], t.ones(2, 6, 3), padding="same")[:, None]),
+    "blocks of a single image": lambda t, f, x: [
+        x[..., :2, :2] * 0 + f.max_pool2d(x[1], 3, return_indices=True)[1],
+        x * 0 + f.fold(f.unfold(x[1], 2, stride=2), (6, 6), 2, stride=2),
+        x[:, :1, :1, :1] + f.pixel_shuffle(x[1], 2), f.pixel_unshuffle(f.pixel_shuffle(x[None], 2), 2)[0]],
+    "bytes with a sign and without": lambda t, f, x: [
+        x.abs().mul(90).to(t.uint8) + x.mul(40).to(t.int8), x.abs().mul(90).to(t.uint8) > x.mul(40).to(t.int8)],
+    "roots and angles of integers": lambda t, f, x: [t.rsqrt((x * 3).int().abs() + 1), t.rad2deg((x * 3).int())],
     "no running statistics": lambda t, f, x: f.batch_norm(x, None, None, t.ones(4) * 2, t.ones(4), training=True),
     "the norm of a weight": lambda t, f, x: [t._weight_norm(x, t.tensor(2.0), -1), t._weight_norm(x, x[:1, :1, :, :1], -2)],
     "norms that count": lambda t, f, x: t.linalg.vector_norm(x.round(), 0, dim=1),
@@ -87,6 +95,20 @@ def test_numbers_are_those_of_torch(tmp_path: Path) -> None:
     actual = evaluate(list(graph.outputs.values()), {leaf: x.numpy()})
     for y, (name, expected) in zip(actual, named(torch, torch.nn.functional, x), strict=True):
         np.testing.assert_allclose(y, expected.numpy(), rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def test_weights_that_are_left_out_have_the_dtype_of_the_input(tmp_path: Path) -> None:
+    import torch
+
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = torch.nn.functional.group_norm(torch.nn.functional.rms_norm(x, (6,)), 2)
+            return torch.nn.functional.layer_norm(y, (6,))
+
+    x = torch.linspace(-1, 2, 24, dtype=torch.float64).reshape(1, 4, 6).sin()
+    torch.export.save(torch.export.export(Net(), (x,)), tmp_path / "norms.pt2")
+    y = evaluated(zt.torch_export.load_layer(tmp_path / "norms.pt2"), x.numpy())
+    np.testing.assert_allclose(y, Net()(x).numpy(), rtol=1e-12)
 
 
 def test_sizes_divide_as_in_python(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.kron(x[0], x[0, 0, :2, :3]) + x[:, 1:2, :1, :1], lambda x: torch.inner(x, x[0, 0]) + torch.linalg.vecdot(x, x * 2)[..., None],
     lambda x: x + x[0].take_along_dim((x[0] > 0).long(), 2) + torch.take(x[0, 0], (x > 0).long() * 3 - 1),
     lambda x: x.index_fill(2, torch.tensor([0, -1]), 7.5), lambda x: torch.diag_embed(x, 1, 1, -1),
-    lambda x: x + torch.diag(x[0, 0, 0]) + torch.diag(x[0, 0], 0) + torch.block_diag(x[0, 0, :3, :3], x[0, 1, :3, :3]),
+    lambda x: x + torch.diag(x[0, 0, 0]) + torch.diag(x[0, 0], 0) + torch.block_diag(x[0, 0, :5, :2], x[0, 0, 0, :4]),
     lambda x: x.scatter(3, (x[..., :2] > 0).long() * 2, x[..., :2], reduce="add"),
     lambda x: x.index_add(1, torch.tensor([0, 0]), x[:, :2], alpha=2),
     lambda x: x.tensor_split([1, 4], 2)[1] + x.hsplit(2)[1][:, :, :3].repeat(1, 2, 1, 1) + x.dsplit(3)[2].sum(),

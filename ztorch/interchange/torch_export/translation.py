@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ztorch.dtypes import DType, boolean, f32, i64
+from ztorch.dtypes import DType, boolean, f32, i64, result_type
 from ztorch.errors import Unsupported
 from ztorch.interchange.onnx.contents import NodeSpec, StoredCodes
 from ztorch.interchange.torch_export.archive import DTYPES, CallSpec, TensorType
@@ -264,15 +264,15 @@ class OperatorCall:
         """A tensor in a dtype."""
         return x.name if x.dtype is d else self.node("Cast", x.name, to=d.onnx)
 
-    def ones(self, n: int | str) -> str:
+    def ones(self, n: int | str, d: DType) -> str:
         """Ones for a weight that is left out."""
         if not isinstance(n, int):
             self.unsupported("a normalization without a weight, of an open number of channels")
-        return self.constant(np.ones(n, np.float32))
+        return self.constant(np.ones(n, d.working))
 
-    def zeros(self, n: int | str) -> str:
+    def zeros(self, n: int | str, d: DType) -> str:
         """Zeros for a weight that is left out."""
-        return self.node("Sub", self.ones(n), self.constant(np.float32(1)))
+        return self.node("Sub", self.ones(n, d), self.number(1, d))
 
     def promoted(self, *names: str) -> tuple[list[str], DType]:
         """Arguments in the dtype that PyTorch computes with, and that dtype."""
@@ -288,11 +288,12 @@ def promotion(values: Sequence[Any]) -> DType:
     ranked = []
     for v in values:
         if isinstance(v, CallTensor):
-            ranked.append((_kind(v.dtype), 2 if v.rank else 1, v.dtype.bytes, v.dtype))
+            ranked.append((_kind(v.dtype), 2 if v.rank else 1, v.dtype))
         else:
             d = boolean if isinstance(v, bool) else i64 if isinstance(v, int) else f32
-            ranked.append((_kind(d), 0, d.bytes, d))
-    return max(ranked, key=lambda row: row[:3])[3]
+            ranked.append((_kind(d), 0, d))
+    highest = max(rank for *rank, _ in ranked)
+    return result_type(*(d for *rank, d in ranked if rank == highest))
 
 
 def _kind(d: DType) -> int:

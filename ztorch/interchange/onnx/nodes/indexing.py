@@ -131,7 +131,7 @@ def _compress(n: Node) -> Result:
 
 @node("NonZero", but="of a constant tensor")
 def _non_zero(n: Node) -> Result:
-    return np.array(np.nonzero(n.array(0)), np.int64).reshape(len(n.shape(0)), -1)
+    return np.argwhere(n.array(0)).T.astype(np.int64)
 
 
 @node("Unique", but="of a constant tensor")

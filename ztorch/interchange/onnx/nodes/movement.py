@@ -163,7 +163,8 @@ def _slice(n: Node) -> Result:
     steps = n.ints("steps", 4) or (1,) * len(starts)
     keys = [slice(None)] * x.rank
     for k, (a, start, end, step) in enumerate(zip(axes, starts, ends, steps, strict=True)):
-        positions = range(x.shape[a])[start:end:step]  # ends beyond the axis are clipped
+        first = start if step > 0 else max(start, -x.shape[a])  # as NumPy does for positive steps
+        positions = range(x.shape[a])[first:end:step]  # ends beyond the axis are clipped
         if positions and is_padded(n, x, {a % x.rank}):
             moved = [part[k] for at in (1, 2) if (part := n.varies_with_sizes(at, len(starts)))]
             x = part_of(n, x, a % x.rank, positions.start, positions.stop, step, (

@@ -139,11 +139,11 @@ def _max_pool(n: Node) -> Result:
     sizes = n.shape(0)[2:]
     number = np.arange(math.prod(sizes)).reshape(sizes, order="F" if n.attr("storage_order", 0)
                                                  else "C")
-    positions = _windows(n, constant(number[None, ..., None], "int64"), 0).values
+    last = math.prod(sizes)  # of padding: after all positions, as its number may be the largest
+    positions = _windows(n, constant(number[None, ..., None], "int64"), last).values
     first = OPS.equal(values, OPS.max(values, axis=axes, keepdims=True))
     before = OPS.iota((*n.shape(0)[:2], *(1,) * len(sizes)), 0, "int64") * n.shape(0)[1]
     before = before + OPS.iota((*n.shape(0)[:2], *(1,) * len(sizes)), 1, "int64")
-    last = math.prod(sizes)
     at = OPS.min(OPS.where(first, positions, last), axis=axes)
     return y, channels_first(at) + before * last
 

@@ -39,7 +39,8 @@ class ResizedAxis:
 def _resize(n: Node) -> Result:
     source, mode = n.value(0), n.attr("mode", "nearest")
     x = source if mode == "nearest" else widened(source)
-    for name in ("nearest_mode", "cubic_coeff_a", "antialias", "exclude_outside"):
+    for name in ("nearest_mode", "cubic_coeff_a", "antialias", "exclude_outside",
+                 "extrapolation_value"):
         n.attr(name)  # read here, since only some modes use them
     for k in (1, 2):  # the region and scales: files of opset 11 have empty ones
         n.has(k)

@@ -64,11 +64,16 @@ def _image(c: OperatorCall) -> str:
 
 def _batched(c: OperatorCall, axes: int, operate: Callable[[str], str]) -> str:
     """The result of an operator on a batch of images, or on one image as a batch of one."""
+    return _all_batched(c, axes, lambda x: [operate(x)])[0]
+
+
+def _all_batched(c: OperatorCall, axes: int, operate: Callable[[str], list[str]]) -> list[str]:
+    """As `_batched`, for an operator with several results."""
     x = c.tensor(_image(c))
     if x.rank == axes + 2:
         return operate(x.name)
     first = c.ints(0)
-    return c.node("Squeeze", operate(c.node("Unsqueeze", x.name, first)), first)
+    return [c.node("Squeeze", y, first) for y in operate(c.node("Unsqueeze", x.name, first))]
 
 
 # -- pooling ---------------------------------------------------------------------------------------
@@ -83,15 +88,19 @@ def _window(c: OperatorCall, axes: int) -> dict[str, Any]:
 
 @call(*(f"max_pool{n}d{form}" for n in (1, 2, 3) for form in ("", "_with_indices")))
 def _max_pool(c: OperatorCall) -> Result:
-    axes, sizes = _axes(c), c.tensor().dims
+    axes = _axes(c)
     window = {**_window(c, axes), "dilations": _each(c, "dilation", axes, 1)}
-    if not c.gives(1) or c.tensor().rank != axes + 2:
+    if not c.gives(1):
         return _batched(c, axes, lambda x: c.node("MaxPool", x, **window))
-    inner = [n for n in sizes[2:] if isinstance(n, int)]
-    if len(inner) < axes:
+    sizes = [n for n in c.tensor().dims[-axes:] if isinstance(n, int)]
+    if len(sizes) < axes:
         c.unsupported("positions in an image whose size is open")
-    y, at = c.nodes("MaxPool", [c.x()], 2, **window)  # ONNX counts through the batch
-    return [y, c.node("Mod", at, c.constant(np.int64(math.prod(inner))))]
+
+    def pooled(x: str) -> list[str]:
+        y, at = c.nodes("MaxPool", [x], 2, **window)  # ONNX counts through the batch
+        return [y, c.node("Mod", at, c.constant(np.int64(math.prod(sizes))))]
+
+    return _all_batched(c, axes, pooled)
 
 
 @call("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -142,20 +151,25 @@ def _affine_grid(c: OperatorCall) -> Result:
 
 @call("col2im")
 def _fold(c: OperatorCall) -> Result:
-    return c.node("Col2Im", c.x(), c.ints(*c.integers("output_size")),
-                  c.ints(*c.integers("kernel_size")), strides=_each(c, "stride", 2, 1),
-                  pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1))
+    sizes, block = (c.ints(*c.integers(name)) for name in ("output_size", "kernel_size"))
+    return _batched(c, 1, lambda columns: c.node(
+        "Col2Im", columns, sizes, block, strides=_each(c, "stride", 2, 1),
+        pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1)))
 
 
 @call("im2col")
 def _unfold(c: OperatorCall) -> Result:
     x, [height, width] = c.tensor(), _each(c, "kernel_size", 2)
-    channels, n = int(x.dims[1]), height * width
+    channels, n = int(x.dims[-3]), height * width
     one = np.eye(n, dtype=x.dtype.working).reshape(n, 1, height, width)  # an element of the window
     kernel = c.constant(np.tile(one, (channels, 1, 1, 1)))
-    y = c.node("Conv", x.name, kernel, strides=_each(c, "stride", 2, 1), group=channels,
-               pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1))
-    return c.node("Reshape", y, c.ints(0, channels * n, -1))
+
+    def columns(images: str) -> str:
+        y = c.node("Conv", images, kernel, strides=_each(c, "stride", 2, 1), group=channels,
+                   pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1))
+        return c.node("Reshape", y, c.ints(0, channels * n, -1))
+
+    return _batched(c, 2, columns)
 
 
 @call(*(f"upsample_{kind}.{overload}" for kind in (

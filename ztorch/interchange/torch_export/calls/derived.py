@@ -49,7 +49,8 @@ def _distance(c: OperatorCall) -> Result:
 @call("deg2rad", "rad2deg")
 def _angle(c: OperatorCall) -> Result:
     factor = math.pi / 180 if c.op == "deg2rad" else 180 / math.pi
-    return c.node("Mul", c.x(), c.number(factor, c.tensor().dtype))
+    d = c.result.dtype
+    return c.node("Mul", c.cast(c.tensor(), d), c.number(factor, d))
 
 
 @call("logit")

@@ -48,7 +48,7 @@ def _round(c: OperatorCall) -> Result:
 
 @call("rsqrt")
 def _rsqrt(c: OperatorCall) -> Result:
-    return c.node("Reciprocal", c.node("Sqrt", c.x()))
+    return c.node("Reciprocal", c.node("Sqrt", c.cast(c.tensor(), c.result.dtype)))
 
 
 @call("square")

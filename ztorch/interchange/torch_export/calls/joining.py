@@ -112,8 +112,10 @@ def _at_least(c: OperatorCall, x: CallTensor, rank: int) -> CallTensor:
         return x
     axes = {(0, 1): [0], (0, 2): [0, 1], (0, 3): [0, 1, 2], (1, 2): [0], (1, 3): [0, 2],
             (2, 3): [2]}[x.rank, rank]
-    name = c.node("Unsqueeze", x.name, c.ints(*axes))
-    return CallTensor(name, x.dtype, x.dims + (1,) * len(axes))
+    name, dims = c.node("Unsqueeze", x.name, c.ints(*axes)), list(x.dims)
+    for axis in axes:
+        dims.insert(axis, 1)
+    return CallTensor(name, x.dtype, tuple(dims))
 
 
 @call("atleast_1d", "atleast_2d", "atleast_3d")

@@ -246,16 +246,25 @@ def _triangle(c: OperatorCall) -> Result:
                   upper=int(c.op == "triu"))
 
 
-@call("pixel_shuffle")
-def _pixel_shuffle(c: OperatorCall) -> Result:
-    return c.node("DepthToSpace", c.x(), blocksize=c.get("upscale_factor"), mode="CRD")
+@call("pixel_shuffle", "pixel_unshuffle")
+def _pixel_blocks(c: OperatorCall) -> Result:
+    """Axes before the last three are one batch for ONNX."""
+    x = c.tensor()
+    if x.rank == 4:
+        return _blocks_of_images(c, x.name)
+    image = c.node("Shape", x.name, start=x.rank - 3)
+    images = c.node("Reshape", x.name, c.node("Concat", c.ints(-1), image, axis=0))
+    y = _blocks_of_images(c, images)
+    shape = [c.node("Shape", x.name, start=0, end=x.rank - 3), c.node("Shape", y, start=1)]
+    return c.node("Reshape", y, c.node("Concat", *shape, axis=0))
 
 
-@call("pixel_unshuffle")
-def _pixel_unshuffle(c: OperatorCall) -> Result:
-    n, [channels, *_] = c.integers("downscale_factor")[0], c.tensor().dims[1:]
-    y = c.node("SpaceToDepth", c.x(), blocksize=n)  # its channels are (n, n, channels)
-    split = c.node("Reshape", y, c.ints(0, n * n, int(channels), -1))
+def _blocks_of_images(c: OperatorCall, images: str) -> str:
+    if c.op == "pixel_shuffle":
+        return c.node("DepthToSpace", images, blocksize=c.get("upscale_factor"), mode="CRD")
+    n, channels = c.integers("downscale_factor")[0], int(c.tensor().dims[-3])
+    y = c.node("SpaceToDepth", images, blocksize=n)  # its channels are (n, n, channels)
+    split = c.node("Reshape", y, c.ints(0, n * n, channels, -1))
     return c.node("Reshape", c.node("Transpose", split, perm=[0, 2, 1, 3]), c.node("Shape", y))
 
 

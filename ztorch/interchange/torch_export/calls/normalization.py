@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+from ztorch.dtypes import f64
 from ztorch.interchange.torch_export.translation import CallTensor, OperatorCall, Result, call
 
 
-def _scale_and_shift(c: OperatorCall, channels: int | str) -> list[str]:
-    """The weight and the bias, or ones and zeros."""
+def _scale_and_shift(c: OperatorCall, x: CallTensor) -> list[str]:
+    """The weight and the bias of the channels of x, or ones and zeros."""
     weight, bias = c.get("weight"), c.get("bias")
-    return [weight.name if weight else c.ones(channels),
-            bias.name if bias else c.zeros(channels)]
+    return [weight.name if weight else c.ones(x.dims[1], x.dtype),
+            bias.name if bias else c.zeros(x.dims[1], x.dtype)]
 
 
 @call("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
@@ -26,7 +27,7 @@ def _batch_norm(c: OperatorCall) -> Result:
 def _normalized(c: OperatorCall) -> str:
     """A normalization by running statistics."""
     x = c.tensor("input")
-    return c.node("BatchNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
+    return c.node("BatchNormalization", x.name, *_scale_and_shift(c, x),
                   c.x("running_mean"), c.x("running_var"), epsilon=c.get("eps", 1e-5))
 
 
@@ -51,7 +52,7 @@ def _shaped(c: OperatorCall, x: CallTensor) -> tuple[list[str], int]:
     """The weight and bias of the last axes, and the first of these axes."""
     shape = c.integers("normalized_shape")
     weight, bias = c.get("weight"), c.get("bias")
-    names = [weight.name if weight else c.node("Reshape", c.ones(math.prod(shape)),
+    names = [weight.name if weight else c.node("Reshape", c.ones(math.prod(shape), x.dtype),
                                                c.ints(*shape))]
     return [*names, *([bias.name] if bias else [])], x.rank - len(shape)
 
@@ -67,14 +68,14 @@ def _layer_norm(c: OperatorCall) -> Result:
 def _rms_norm(c: OperatorCall) -> Result:
     x = c.tensor("input")
     names, axis = _shaped(c, x)
-    epsilon = c.get("eps", 2.0 ** -23)  # PyTorch's default, the one of float32
+    epsilon = c.get("eps", 2.0 ** (-52 if x.dtype is f64 else -23))  # PyTorch's defaults
     return c.node("RMSNormalization", x.name, *names, axis=axis, epsilon=epsilon)
 
 
 @call("group_norm", "native_group_norm")
 def _group_norm(c: OperatorCall) -> Result:
     x = c.tensor("input")
-    return c.node("GroupNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
+    return c.node("GroupNormalization", x.name, *_scale_and_shift(c, x),
                   num_groups=c.get("num_groups", c.get("group")), epsilon=c.get("eps", 1e-5))
 
 
@@ -83,7 +84,7 @@ def _instance_norm(c: OperatorCall) -> Result:
     x = c.tensor("input")
     if not c.get("use_input_stats", True):
         return _normalized(c)
-    return c.node("InstanceNormalization", x.name, *_scale_and_shift(c, x.dims[1]),
+    return c.node("InstanceNormalization", x.name, *_scale_and_shift(c, x),
                   epsilon=c.get("eps", 1e-5))
 
 
