@@ -25,7 +25,7 @@ Reads = Collection[tuple[Value, Index]]
 
 
 @dataclass(frozen=True)
-class Block:
+class RowsBlock:
     """Rows whose elements fill some vectors, the last one perhaps in part."""
 
     rows: int
@@ -58,7 +58,7 @@ class Block:
         return None if any(p.terms for p in apart) else [p.const for p in apart]
 
 
-def blocks_of(axes: Sequence[Var], reads: Reads, lanes: int) -> list[Block]:
+def blocks_of(axes: Sequence[Var], reads: Reads, lanes: int) -> list[RowsBlock]:
     """The blocks of a region's loops: whole ones, and one of the last rows. None if rows are not
     short, or a vector would be shuffled out of too many."""
     if len(axes) < 2 or lanes == 1 or axes[-1].extent >= lanes:
@@ -68,14 +68,14 @@ def blocks_of(axes: Sequence[Var], reads: Reads, lanes: int) -> list[Block]:
         return []
     rows, blocks = lanes // math.gcd(lanes, column.extent), []
     if count := row.extent // rows:
-        blocks.append(Block(rows, row, column, Var("block", count), 0, lanes))
+        blocks.append(RowsBlock(rows, row, column, Var("block", count), 0, lanes))
     if rest := row.extent % rows:
-        blocks.append(Block(rest, row, column, Var("block", 1), count * rows, lanes))
+        blocks.append(RowsBlock(rest, row, column, Var("block", 1), count * rows, lanes))
     fits = all(_fits(block, at) for block in blocks for _, at in reads)
     return blocks if fits else []
 
 
-def _fits(block: Block, at: Index) -> bool:
+def _fits(block: RowsBlock, at: Index) -> bool:
     """Whether each vector of a block is shuffled out of few vectors."""
     for vector in range(block.vectors):
         table = block.offsets(at, block.lanes_of(range(vector, vector + 1)))
@@ -105,7 +105,7 @@ def _pieces(offsets: Sequence[int], lanes: int) -> list[tuple[int, int]]:
 class _BlockEmitter(Emitter):
     """A scope of one of the vectors that are computed together."""
 
-    block: Block | None = None
+    block: RowsBlock | None = None
     vector: int = 0
     together: range = range(0)
 
@@ -151,7 +151,7 @@ class _BlockEmitter(Emitter):
 
 
 def emit_blocks(e: Emitter, region: Region, part: tuple[list[Var], Index],
-                target: Mapping[Value, str], blocks: Sequence[Block]) -> None:
+                target: Mapping[Value, str], blocks: Sequence[RowsBlock]) -> None:
     """All elements of a part of a region. Workers share the axes before the rows, if these are
     enough, or else all blocks."""
     axes, flat = part
@@ -168,7 +168,7 @@ def emit_blocks(e: Emitter, region: Region, part: tuple[list[Var], Index],
 
 
 def _emit_block(e: Emitter, region: Region, flat: Index, target: Mapping[Value, str],
-                block: Block) -> None:
+                block: RowsBlock) -> None:
     """A block: a few vectors are read and computed together, then written."""
     full = {region.outer: flat}
     stores = [v for v in region.members if v in target]
