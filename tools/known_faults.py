@@ -125,7 +125,7 @@ FAULTS = [
     Fault("commands", "ztorch/commands/loss_options.py", "if len(losses) > 1]:", "if len(losses) > 2]:", "commands/test_several.py"),
     Fault("commands", "ztorch/commands/generate.py", "if vocabulary != len(letters):", "if vocabulary < len(letters):", "zoo/test_generate_command.py"),
     Fault("ops", "ztorch/ops/pooling.py", "if np.min(counts) == np.max(counts):", "if np.min(counts) <= np.max(counts):", "ops"),
-    Fault("ops", "ztorch/ops/pooling.py", "constant(1.0 / counts, x.dtype)", "constant(2.0 / counts, x.dtype)", "ops"),
+    Fault("ops", "ztorch/ops/pooling.py", "constant(1.0 / counts, total.dtype)", "constant(2.0 / counts, total.dtype)", "ops"),
     Fault("graph", "ztorch/graph/movement.py", "(s0 + s * t0, t0 * t)", "(s0 + s, t0 * t)", "graph"),
     Fault("graph", "ztorch/graph/movement.py", "all(s == 1 or n == 1 for", "any(s == 1 or n == 1 for", "graph"),
     Fault("graph", "ztorch/graph/passes.py", 'v.attrs["name"] == name)', 'v.attrs["name"] != name)', "graph"),

@@ -68,6 +68,11 @@ SAME: dict[str, Callable[[Any], Any]] = {
     "histogram of equal numbers": lambda m: m.histogram(np.full(3, 2.0))[1],
     "histogram of nothing": lambda m: m.histogram(np.zeros(0))[1],
     "histogram of an empty range": lambda m: m.histogram(A, 3, (1, 1))[1],
+    "padded by an array": lambda m: m.pad(A, np.array([[1, 0], [2, 1]])),
+    "padded by a scalar of NumPy": lambda m: m.pad(A, np.int64(2)),
+    "powers of two beyond the range": lambda m: m.ldexp(np.array([1e-300, 1.0, 5e-324, 3.0]), np.array([1100, -1074, 2097, -2000])),
+    "condition of zeros": lambda m: m.linalg.cond(np.zeros((2, 2))) if m is np else m.condition_number(np.zeros((2, 2))),
+    "condition of zeros by sums": lambda m: m.linalg.cond(np.zeros((2, 2)), 1) if m is np else m.condition_number(np.zeros((2, 2)), 1),
     "a row everywhere": lambda m: m.full_like(A, [1, 2, 3]),
     "bools everywhere": lambda m: m.full_like(WHOLE, np.array([True, False, True])),
 }
@@ -178,6 +183,36 @@ def test_integers_are_computed_in_float64(name: str) -> None:
     y = getattr(zt.ops, name)(WHOLE)
     assert y.dtype == np.float64
     np.testing.assert_array_equal(y, getattr(zt.ops, name)(WHOLE.astype(np.float64)))
+
+
+def test_ratios_and_norms_of_integers_do_not_wrap() -> None:
+    a, b = np.array([[1, 250], [7, 9]], np.uint8), np.array([[2, 3], [7, 8]], np.uint8)
+    error = np.mean((a.astype(float) - b) ** 2)
+    np.testing.assert_allclose(zt.ops.psnr(a, b, 255.0), 10 * np.log10(255.0**2 / error))
+    np.testing.assert_allclose(zt.ops.batch_norm(WHOLE, np.full(3, 0.5), np.full(3, 4.0), epsilon=0.0),
+                               (WHOLE - 0.5) / 2.0)
+
+
+@pytest.mark.parametrize("ord", [-1, -2, -3.5])
+def test_norms_of_negative_orders(ord: float) -> None:
+    """The smallest number decides; its power alone would overflow."""
+    x = np.array([[1e-30, 1.0, 1e30], [3.0, 4.0, 5.0], [2.0, 0.0, 1.0], [np.inf] * 3, [np.inf, 2.0, 3.0]])
+    with np.errstate(divide="ignore"):
+        want = np.linalg.norm(x.astype(np.longdouble), ord, axis=1)
+    np.testing.assert_allclose(zt.ops.vector_norm(x.astype(np.float32), ord, axis=1), want.astype(float), rtol=1e-6)
+
+
+def test_infinities_beside_nan() -> None:
+    """An infinity is a number, also where it is all that NaN could be replaced by."""
+    x = np.array([[np.nan, -np.inf], [np.nan, np.inf], [np.nan, np.nan], [2.0, 3.0]])
+    np.testing.assert_array_equal(zt.ops.nanargmax(x, axis=1), [1, 1, -1, 1])
+    np.testing.assert_array_equal(zt.ops.nanargmin(x, axis=1, keepdims=True), [[1], [1], [-1], [0]])
+    assert zt.ops.nanargmax(x) == 3 and zt.ops.nanargmin(x) == 1
+
+
+def test_the_slope_of_no_deviation() -> None:
+    slope = zt.grad(lambda x: zt.ops.nanstd(x, axis=1).sum())(zt.tensor([[1.0, np.nan, 1.0], [1.0, 3.0, np.nan]]))
+    np.testing.assert_allclose(slope, [[0.0, 0.0, 0.0], [-0.5, 0.5, 0.0]])
 
 
 @pytest.mark.parametrize(("call", "text"), [

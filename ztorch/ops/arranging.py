@@ -11,6 +11,7 @@ from ztorch.dtypes import DType
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.indexing import need_integers
 
 
 @composition(Sample(((2, 3), (2, 3))), Sample(((2, 3), (1, 3)), {"axis": 0}))
@@ -260,14 +261,14 @@ def unravel_index(indices: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
         shape: The shape of the tensor that was flattened.
 
     Returns:
-        An integer tensor for each axis.
+        An integer tensor for each axis, of at least 32 bits.
 
     Examples:
         >>> import ztorch as zt
         >>> zt.ops.unravel_index(np.array([5]), (3, 4))
         (array([1]), array([1]))
     """
-    parts = []
+    indices, parts = need_integers("unravel_index", indices), []
     for n in reversed(shape):
         parts.append(OPS.remainder(indices, n))
         indices = OPS.floor_divide(indices, n)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.dtypes import boolean
-from ztorch.graph.op import OPS, Sample, constant, op, shape_error
+from ztorch.graph.op import OPS, Sample, constant, normal_axes, op, shape_error
 from ztorch.graph.value import Value
 
 _MASK = np.array([[[True, False, True, True, False]], [[False] * 5]])  # query 2 sees nothing
@@ -57,10 +57,19 @@ def attention_weights(q: Value, k: Value, mask: Value | None = None, causal: boo
     Returns:
         A tensor `(..., heads, queries, keys)`.
     """
+    return weights_of_scores(scores_of(q, k, scale), mask, causal)
+
+
+def scores_of(q: Value, k: Value, scale: float | None) -> Value:
+    """The product of each query with each key, scaled."""
     _check(q, k)
     k = repeated_heads(k, q)
     scores = OPS.matmul(q, OPS.transpose(k, (*range(k.rank - 2), k.rank - 1, k.rank - 2)))
-    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+
+
+def weights_of_scores(scores: Value, mask: Value | None, causal: bool) -> Value:
+    """The softmax of each row over the keys that its query sees; zeros if it sees none."""
     if mask is not None:
         mask = _checked_mask(mask, scores.shape)
     if causal:
@@ -182,7 +191,7 @@ def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    dim, at = x.shape[-1], axis % x.rank
+    dim, [at] = x.shape[-1], normal_axes(axis, x.rank)
     if dim % 2 or at == x.rank - 1:
         raise shape_error(f"ops.rotary rotates pairs of the last axis by positions on axis {axis}; "
                           "it cannot rotate", x.shape, fix="the last axis must be even, and not "

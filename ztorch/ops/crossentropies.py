@@ -144,7 +144,4 @@ def digitize(x: Value, bins: Value) -> Value:
     Returns:
         An int32 tensor of the shape of `x`.
     """
-    if bins.dtype != x.dtype:
-        x, bins = (x, OPS.cast(bins, x.dtype)) if x.dtype.is_float else (
-            OPS.cast(x, bins.dtype), bins)
     return OPS.searchsorted(bins, x, "right")

@@ -17,6 +17,7 @@ from ztorch.ir.opcodes import OPCODES, SCALAR, Opcode
 from ztorch.ops.fills import ones_like
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.powers import few_products, whole_power
+from ztorch.ops.reduction import widened
 from ztorch.ops.shifts import any_shift
 
 # Names of ops that differ from their opcode's: NumPy's and Keras' names.
@@ -165,9 +166,9 @@ def round(x: Value, decimals: int = 0) -> Value:
     if not decimals:
         return _ROUND(x)
     unit = 10.0 ** abs(decimals)
-    wide = x if x.dtype.is_float else OPS.cast(x, dtypes.f64)
+    wide = widened(x) if x.dtype.is_float else OPS.cast(x, dtypes.f64)
     y: Value = _ROUND(wide * unit) / unit if decimals > 0 else _ROUND(wide / unit) * unit
-    return y if x.dtype.is_float else OPS.cast(y, x.dtype)
+    return OPS.cast(y, x.dtype)
 
 
 @op(Sample(((3, 5),), {"dtype": dtypes.f64}), primitive=_CAST, numpy=OPCODES["cast"].meaning)

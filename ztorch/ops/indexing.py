@@ -29,13 +29,23 @@ from ztorch.ops.scattering import summed_at
 Shape = tuple[int, ...]
 
 
-def _need_integers(name: str, indices: Any) -> Value:
+def wide_integers(x: Value) -> Value:
+    """Integers of at least 32 bits, which hold every position; other tensors unchanged."""
+    return OPS.cast(x, "int32") if x.dtype.is_int and x.dtype.bits < 32 else x
+
+
+def need_integers(name: str, indices: Any) -> Value:
     """Indices of at least 32 bits, or a ShapeError if they are not integers."""
     indices = indices if isinstance(indices, Value) else constant(indices)
     if not indices.dtype.is_int:
         raise shape_error(f"ops.{name} needs integer indices, not {indices.dtype}",
                           fix="use ops.cast(indices, 'int32')")
-    return OPS.cast(indices, "int32") if indices.dtype.bits < 32 else indices
+    return wide_integers(indices)
+
+
+def _need_elements(name: str, x: Value, axis: int, indices: Value) -> None:
+    if indices.size and not x.shape[axis]:
+        raise shape_error(f"ops.{name} finds no elements along axis {axis} of", x.shape)
 
 
 def _flat(x: Value, axis: int, count: int = 1) -> Value:
@@ -116,7 +126,9 @@ def take(x: Value, indices: Value, axis: int | None = None) -> Value:
     if axis is None:
         x, axis = OPS.reshape(x, (x.size,)), 0
     [a] = normal_axes(axis, x.rank)
-    return _TAKE(x, _need_integers("take", indices), axis=a)
+    indices = need_integers("take", indices)
+    _need_elements("take", x, a, indices)
+    return _TAKE(x, indices, axis=a)
 
 
 @op(Sample((np.array([0, 2, 1], np.int32),), {"classes": 4}),
@@ -135,6 +147,7 @@ def one_hot(x: Value, classes: int, dtype: DType | str = "float32", axis: int = 
         A tensor of the shape of `x` with one more axis.
     """
     [a] = normal_axes(axis, x.rank + 1)
+    x = wide_integers(x)
     numbers = OPS.iota((classes, *(1,) * (x.rank - a)), 0, x.dtype)
     return OPS.cast(OPS.equal(OPS.expand_dims(x, a), numbers), dtype)
 
@@ -216,10 +229,11 @@ def take_along_axis(x: Value, indices: Value, axis: int | None = -1, once: bool 
     if axis is None:
         x, axis = OPS.reshape(x, (x.size,)), 0
     [a] = normal_axes(axis, x.rank)
-    indices = _need_integers("take_along_axis", indices)
+    indices = need_integers("take_along_axis", indices)
     if indices.rank != x.rank:
         raise shape_error("ops.take_along_axis needs indices of the same rank as x, not",
                           indices.shape, x.shape, fix="ops.take looks up whole rows")
+    _need_elements("take_along_axis", x, a, indices)
     rest = broadcast_shapes((*x.shape[:a], 1, *x.shape[a + 1:]),
                             (*indices.shape[:a], 1, *indices.shape[a + 1:]))
     x, indices = (OPS.broadcast_to(v, (*rest[:a], v.shape[a], *rest[a + 1:])) for v in (x, indices))
@@ -261,7 +275,7 @@ def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Valu
         array([2., 0., 4.])
     """
     [a] = normal_axes(axis, x.rank)
-    indices = _need_integers("scatter_add", indices)
+    indices = need_integers("scatter_add", indices)
     wanted = (*x.shape[:a], *indices.shape, *x.shape[a + 1:])
     if updates.shape != wanted or updates.dtype != x.dtype:
         raise shape_error(f"ops.scatter_add got {updates.dtype} updates that do not fit:",

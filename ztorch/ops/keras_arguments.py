@@ -91,6 +91,8 @@ def _padded(args: tuple[Any, ...], attrs: dict[str, Any]) -> Call:
     mode = attrs.pop("mode", rest.pop(0) if rest and isinstance(rest[0], str) else "constant")
     value = attrs.pop("value", rest[0] if rest else 0)
     rank = getattr(args[0], "ndim", getattr(args[0], "rank", None))
+    if isinstance(width, (np.ndarray, np.integer)):
+        width = width.tolist()
     if isinstance(width, int):
         width = (width,)
     if not any(isinstance(pair, (list, tuple)) for pair in width):  # before and after each axis
@@ -131,6 +133,8 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
     n = shape[axis]
     if hasattr(indices, "dtype") and not isinstance(indices, (np.ndarray, np.generic)):
         if str(indices.dtype).startswith("int"):
+            if str(indices.dtype) in ("int8", "int16"):  # these may not hold n
+                indices = indices.astype("int32")
             below = (indices < 0).astype(indices.dtype)
             named["indices"] = indices + below * n
     else:
@@ -140,6 +144,7 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
             if wrong.size:
                 raise shape_error(f"ops.{name}: position {wrong.flat[0]} is out of range for axis "
                                   f"{axis} of size {n}", fix=f"use {-n} to {n - 1}")
+            numbers = numbers.astype(np.promote_types(numbers.dtype, np.int32))  # to hold n
             named["indices"] = np.where(numbers < 0, numbers + n, numbers)
     return (named.pop("x"), named.pop("indices")), named
 

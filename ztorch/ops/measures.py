@@ -142,13 +142,14 @@ def psnr(x1: Value, x2: Value, max_val: float) -> Value:
     """The peak signal-to-noise ratio, in decibels.
 
     Args:
-        x1: Float tensor.
+        x1: Tensor of numbers.
         x2: Tensor of the same shape and dtype.
         max_val: The largest possible value.
 
     Returns:
         A number.
     """
+    x1, x2 = as_floats(x1, x2)  # differences of unsigned integers would wrap
     error = OPS.mean(OPS.square(x1 - x2))
     return OPS.log(float(max_val) ** 2 / error) * (10 / math.log(10))
 

@@ -147,8 +147,8 @@ def transpose(x: Value, axes: Shape | None = None) -> Value:
     Returns:
         A tensor of the dtype of `x`.
     """
-    order = tuple(a % max(x.rank, 1) for a in axes) if axes is not None else tuple(
-        reversed(range(x.rank)))
+    order = tuple(reversed(range(x.rank))) if axes is None else tuple(
+        normal_axes(a, x.rank)[0] for a in axes)
     if sorted(order) != list(range(x.rank)):
         raise shape_error(f"axes {axes} are not a permutation of the axes of", x.shape)
     return x if order == tuple(range(x.rank)) else _TRANSPOSE(x, axes=order)

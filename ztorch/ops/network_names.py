@@ -10,6 +10,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.attention import repeated_heads, scores_of, weights_of_scores
 from ztorch.ops.convolution import conv
 from ztorch.ops.windows import Sizes, for_each
 
@@ -189,11 +190,12 @@ def dot_product_attention(query: Value, key: Value, value: Value, bias: Value | 
 
     Args:
         query: Queries `(batch, queries, heads, dim)`.
-        key: Keys `(batch, keys, heads, dim)`.
+        key: Keys `(batch, keys, heads, dim)`. `query` may have a multiple of these heads.
         value: Values `(batch, keys, heads, dim)`.
         bias: Added to the scores `(batch, heads, queries, keys)`. `None` omits it. Default:
             `None`.
-        mask: Bool tensor of that shape: true where a query may see a key. Default: `None`.
+        mask: Bool tensor of that shape: true where a query may see a key. The result of a query
+            that sees none is zero. Default: `None`.
         scale: Factor of the scores. `None` means `1 / sqrt(dim)`. Default: `None`.
         is_causal: Whether later keys are hidden from a query. Default: `False`.
         flash_attention: Has no effect: the compiler decides. Default: `None`.
@@ -209,20 +211,13 @@ def dot_product_attention(query: Value, key: Value, value: Value, bias: Value | 
     q, k, v = (OPS.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     if bias is None and attn_logits_soft_cap is None:
         return OPS.transpose(OPS.attention(q, k, v, mask, is_causal, scale), (0, 2, 1, 3))
-    scores = OPS.matmul(q, OPS.transpose(k, (0, 1, 3, 2)))
-    scores = scores * (query.shape[-1] ** -0.5 if scale is None else float(scale))
+    scores = scores_of(q, k, scale)
     if bias is not None:
         scores = scores + OPS.cast(bias, scores.dtype)
     if attn_logits_soft_cap is not None:
         scores = OPS.tanh(scores / attn_logits_soft_cap) * float(attn_logits_soft_cap)
-    visible = mask
-    if is_causal:
-        sides = scores.shape[-2:]
-        visible = OPS.iota(sides, 1) <= OPS.iota(sides, 0)
-        visible = visible if mask is None else OPS.logical_and(visible, mask)
-    if visible is not None:
-        scores = OPS.where(OPS.broadcast_to(visible, scores.shape), scores, -1e30)
-    return OPS.transpose(OPS.matmul(OPS.softmax(scores, axis=-1), v), (0, 2, 1, 3))
+    weights = weights_of_scores(scores, mask, is_causal)
+    return OPS.transpose(OPS.matmul(weights, repeated_heads(v, q)), (0, 2, 1, 3))
 
 
 @composition(Sample(((6,), (3,))))

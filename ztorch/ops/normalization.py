@@ -116,7 +116,7 @@ def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = Non
     """`(x - mean) / sqrt(variance + epsilon) * scale + offset`, with given statistics.
 
     Args:
-        x: Float tensor. 16-bit floats are computed in float32.
+        x: Tensor of numbers. 16-bit floats are computed in float32.
         mean: Mean of each feature, `(features,)`: of the batch, or a moving one.
         variance: Variance of each feature, `(features,)`.
         scale: Factor of each feature, `(features,)`. `None` omits it. Default: `None`.
@@ -125,7 +125,7 @@ def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = Non
         epsilon: Added to the variance, to avoid division by zero. Default: `0.001`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
 
     Examples:
         >>> import ztorch as zt
@@ -134,6 +134,7 @@ def batch_norm(x: Value, mean: Value, variance: Value, scale: Value | None = Non
         array([[-1., -1.],
                [ 1.,  1.]])
     """
+    [x] = as_floats(x)
     wide = widened(x)
     spread = [OPS.cast(_spread_over("batch_norm", argument, p, x, axis), wide.dtype)
               for argument, p in (("mean", mean), ("variance", variance))]

@@ -13,6 +13,7 @@ from ztorch.graph.op import OPS, Sample, as_value, broadcast_together, shape_err
 from ztorch.graph.value import Value
 from ztorch.ops.control import while_loop
 from ztorch.ops.formulas import as_floats
+from ztorch.ops.reduction import widened
 
 
 @composition(Sample(((3, 4), (4,))))
@@ -206,8 +207,11 @@ def saturate_cast(x: Value, dtype: DType | str) -> Value:
                          OPS.cast(OPS.where(over, OPS.zeros_like(x), OPS.maximum(x, low)), target))
     if target.kind == "b" and x.dtype.kind != "b":
         return OPS.logical_not(OPS.less_equal(x, 0))  # as in Keras, NaN is true
-    if target.is_float and target.bits < x.dtype.bits:
-        x = OPS.clip(x, -target.largest, target.largest)
+    if target.is_float and x.dtype.kind != "b":
+        own_largest = x.dtype.largest if x.dtype.is_float else np.iinfo(x.dtype.numpy).max
+        if own_largest > target.largest:
+            low = 0 if x.dtype.kind == "u" else -target.largest
+            x = OPS.clip(widened(x), low, target.largest)  # bfloat16 lacks float16's largest
     return OPS.cast(x, target)
 
 

@@ -10,6 +10,7 @@ from ztorch.graph.op import OPS, Sample, constant, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.ops.blending import blend
+from ztorch.ops.reduction import widened
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings
 
 
@@ -112,10 +113,10 @@ def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
     counts = np.ones((1,) * (x.rank - 1))
     for axis, along in enumerate(inside):
         counts = counts * np.reshape(along, [-1 if a == axis else 1 for a in range(x.rank - 1)])
-    total = OPS.sum(windows, axis=places)
+    total = OPS.sum(widened(windows), axis=places)
     if np.min(counts) == np.max(counts):
-        return total * (1.0 / float(np.max(counts)))
-    return total * constant(1.0 / counts, x.dtype)
+        return OPS.cast(total * (1.0 / float(np.max(counts))), x.dtype)
+    return OPS.cast(total * constant(1.0 / counts, total.dtype), x.dtype)
 
 
 # -- upsampling ------------------------------------------------------------------------------------

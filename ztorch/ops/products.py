@@ -95,7 +95,7 @@ def tensordot(a: Value, b: Value, axes: int | tuple[Axes, Axes] = 2) -> Value:
     """
     if isinstance(axes, int):
         pairs: list[tuple[int, ...]] = [tuple(range(a.rank - axes, a.rank)), tuple(range(axes))]
-        if axes > min(a.rank, b.rank):
+        if not 0 <= axes <= min(a.rank, b.rank):
             raise shape_error(f"ops.tensordot(axes={axes}) needs as many axes of", a.shape, b.shape)
     else:
         pairs = [tuple(normal_axes(k, x.rank)[0] for k in ((some,) if isinstance(some, int) else

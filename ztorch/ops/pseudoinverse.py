@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,5 +152,8 @@ def condition_number(x: Value, p: float | str | None = None) -> Value:
     """
     if p in (None, 2, -2):
         s = OPS.svdvals(x)
-        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    return OPS.matrix_norm(x, p) * OPS.matrix_norm(OPS.inv(x), p)
+        y = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    else:
+        y = OPS.matrix_norm(x, p) * OPS.matrix_norm(OPS.inv(x), p)
+    lost = OPS.logical_and(OPS.isnan(y), OPS.logical_not(OPS.any(OPS.isnan(x), axis=(-2, -1))))
+    return OPS.where(lost, math.inf, y)  # such as 0 / 0

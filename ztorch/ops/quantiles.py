@@ -11,7 +11,7 @@ from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, normal_axes, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
-from ztorch.ops.reduction import Axes, ones_in
+from ztorch.ops.reduction import Axes, ones_in, widened
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 _X, _LESS = Sample(((3, 4),)), Sample(((2, 3, 4),), {"axis": (0, 2), "q": 0.3, "keepdims": True})
@@ -34,22 +34,24 @@ def _quantiles(x: Value, q: Any, axis: Axes, method: str, keepdims: bool, skips_
         return OPS.full((*shares.shape, *shape), math.nan, x.dtype)
     rows = OPS.reshape(OPS.transpose(x, (*others, *axes)), (math.prod(rest), -1))
     missing = OPS.isnan(rows)
-    count = OPS.sum(OPS.cast(OPS.logical_not(missing), x.dtype), axis=-1, keepdims=True)
+    exact = widened(x).dtype  # 16 bits would round positions
+    count = OPS.sum(OPS.cast(OPS.logical_not(missing), exact), axis=-1, keepdims=True)
     ordered = OPS.sort(rows, axis=-1)  # NaN last
-    place = OPS.maximum(count - 1.0, 0.0) * shares.reshape(1, -1).astype(x.dtype.working)
+    place = OPS.maximum(count - 1.0, 0.0) * shares.reshape(1, -1).astype(exact.working)
     low = OPS.floor(place)
     if method == "nearest":
         low = OPS.round(place)
     elif method == "higher":
         low = OPS.ceil(place)
     high = OPS.ceil(place) if method in ("linear", "midpoint") else low
-    lower, upper = (OPS.take_along_axis(ordered, OPS.cast(at, "int32"), -1) for at in (low, high))
-    share = OPS.full((), 0.5, x.dtype) if method == "midpoint" else place - low
+    lower, upper = (widened(OPS.take_along_axis(ordered, OPS.cast(position, "int32"), -1))
+                    for position in (low, high))
+    share = OPS.full((), 0.5, exact) if method == "midpoint" else place - low
     alone = OPS.equal(lower, upper)  # also two infinities, whose difference is NaN
     y = OPS.where(alone, lower, lower + (OPS.where(alone, lower, upper) - lower) * share)
     lost = OPS.equal(count, 0.0) if skips_nans else OPS.any(missing, axis=-1, keepdims=True)
     y = OPS.transpose(OPS.where(lost, math.nan, y), (1, 0))
-    return OPS.reshape(y, (*shares.shape, *shape))
+    return OPS.cast(OPS.reshape(y, (*shares.shape, *shape)), x.dtype)
 
 
 @composition(Sample(((3, 4),), {"q": [0.2, 0.5]}), _LESS)

@@ -13,6 +13,7 @@ from ztorch.graph.composition import composition
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, constant, normal_axes, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.indexing import need_integers
 from ztorch.ops.scattering import combined_at
 
 _IDS = np.array([0, 2, 1, 2], np.int32)
@@ -28,7 +29,6 @@ def _number(num_segments: Any, name: str) -> int:
 
 def _combined(opcode: str, data: Value, ids: Value, count: int) -> Value:
     """The rows of each segment, combined by an opcode."""
-    ids = OPS.cast(ids, "int32") if ids.dtype.bits < 32 else ids
     width = math.prod(data.shape[1:])
     table = combined_at(opcode, OPS.reshape(data, (1, data.shape[0], width)),
                         OPS.reshape(ids, (1, -1, 1)), count)
@@ -80,8 +80,8 @@ def _product(data: Value, ids: Value, count: int) -> Value:
         zeros = segment_sum(OPS.cast(zero, data.dtype), ids, count)
         others = rows.of(slope * _product(OPS.where(zero, 1.0, data), ids, count))
         zeros = rows.of(zeros) - OPS.cast(zero, data.dtype)  # among the others
-        each = OPS.where(zero, others, others / OPS.where(zero, 1.0, data))
-        return [OPS.where(OPS.logical_and(rows.inside, OPS.equal(zeros, 0.0)), each, 0.0)]
+        slopes = OPS.where(zero, others, others / OPS.where(zero, 1.0, data))
+        return [OPS.where(OPS.logical_and(rows.inside, OPS.equal(zeros, 0.0)), slopes, 0.0)]
 
     return with_gradient([y], [data], [ids], rule)[0]
 
@@ -119,7 +119,8 @@ def segment_max(data: Value, segment_ids: Value, num_segments: int | None = None
     Returns:
         A row for each segment; that of an empty one holds the least that the dtype has.
     """
-    return _extreme("max", data, segment_ids, _number(num_segments, "segment_max"))
+    count = _number(num_segments, "segment_max")
+    return _extreme("max", data, need_integers("segment_max", segment_ids), count)
 
 
 @composition(Sample(((4, 3), _IDS), {"num_segments": 3}))
@@ -136,7 +137,8 @@ def segment_min(data: Value, segment_ids: Value, num_segments: int | None = None
     Returns:
         A row for each segment; that of an empty one holds the most that the dtype has.
     """
-    return _extreme("min", data, segment_ids, _number(num_segments, "segment_min"))
+    count = _number(num_segments, "segment_min")
+    return _extreme("min", data, need_integers("segment_min", segment_ids), count)
 
 
 @composition(Sample(((4, 3), _IDS), {"num_segments": 3}))
@@ -153,7 +155,8 @@ def segment_prod(data: Value, segment_ids: Value, num_segments: int | None = Non
     Returns:
         A row for each segment; that of an empty one holds ones.
     """
-    return _product(data, segment_ids, _number(num_segments, "segment_prod"))
+    count = _number(num_segments, "segment_prod")
+    return _product(data, need_integers("segment_prod", segment_ids), count)
 
 
 # The functions that combine updates of one place, and these with the old value.
@@ -258,6 +261,7 @@ def slice_update(inputs: Value, start_indices: Value, updates: Value) -> Value:
         A tensor of the shape and dtype of `inputs`.
     """
     y, inside = updates, None
+    start_indices = need_integers("slice_update", start_indices)
     for a, n in enumerate(inputs.shape):
         place = OPS.iota((n,), 0, start_indices.dtype) - start_indices[a]
         here = OPS.logical_and(place >= 0, place < updates.shape[a])

@@ -277,10 +277,8 @@ def concat(*xs: Value, axis: int | None = 0) -> Value:
         raise shape_error("ops.concat needs at least one tensor")
     if axis is None:
         xs, axis = tuple(reshape(x, (x.size,)) for x in xs), 0
-    if len(xs) == 1:
-        return xs[0]
     [a] = normal_axes(axis, xs[0].rank)
-    return _CONCAT(*xs, axis=a)
+    return _CONCAT(*xs, axis=a) if len(xs) > 1 else xs[0]
 
 
 @op(Sample(((3, 4),), {"axis": (1,)}, dtypes="fsub"), numpy=lambda x, axis=None: np.flip(x, axis))

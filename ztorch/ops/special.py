@@ -14,6 +14,7 @@ from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, as_value, broadcast_together
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
+from ztorch.ops.reduction import widened
 
 _ERFC_MIDDLE, _I0_MIDDLE = 3.0, 6.0  # arguments in the middle of the polynomials
 _TERMS = {"erfc": (14, 22), "i0": (16, 36)}  # of their polynomials, in float32 and in float64
@@ -249,7 +250,12 @@ def ldexp(x1: Value, x2: Value) -> Value:
         A tensor of the shape that both broadcast to.
     """
     [x1] = as_floats(x1)
-    return x1 * OPS.exp2(OPS.cast(as_value(x2, x1), x1.dtype))
+    y = widened(x1)
+    rest = OPS.cast(as_value(x2, y), y.dtype)
+    for parts in (3, 2, 1):  # 2 ** x2 may overflow where the product does not
+        part = OPS.trunc(rest * (1.0 / parts)) if parts > 1 else rest
+        y, rest = y * OPS.exp2(part), rest - part
+    return OPS.cast(y, x1.dtype)
 
 
 @composition(Sample(((3, 4), (4,))))

@@ -173,9 +173,10 @@ def vector_norm(x: Value, ord: float | None = 2, axis: Axes = None, keepdims: bo
         return OPS.cast(reduce(size, axis, keepdims), x.dtype)
     if x.size == 0:
         return sum_(x, axis, keepdims)
-    largest = OPS.stop_gradient(max_(size, axis, True))
-    usual = OPS.bitwise_and(OPS.greater(largest, 0.0), OPS.less(largest, math.inf))
-    scale = OPS.where(usual, largest, 1.0)
+    # The element that weighs most: no power of the others, divided by it, overflows.
+    heaviest = OPS.stop_gradient((max_ if ord > 0 else min_)(size, axis, True))
+    usual = OPS.bitwise_and(OPS.greater(heaviest, 0.0), OPS.less(heaviest, math.inf))
+    scale = OPS.where(usual, heaviest, 1.0)
     if ord == 2:
         part = widened(x) / scale
         y = root(sum_(part * part, axis, True)) * scale
@@ -183,7 +184,7 @@ def vector_norm(x: Value, ord: float | None = 2, axis: Axes = None, keepdims: bo
         zero = OPS.equal(size, 0.0)  # its power has no finite gradient for orders below 1
         powers = OPS.power(OPS.where(zero, 1.0, size / scale), ord)
         total = sum_(OPS.where(zero, 0.0 if ord > 0 else math.inf, powers), axis, True)
-        y = root(total, ord) * scale
+        y = (root(total, ord) if ord > 0 else OPS.power(total, 1.0 / ord)) * scale
     axes = normal_axes(axis, x.rank)
     shape = ones_in(x.shape, axes) if keepdims else tuple(
         n for k, n in enumerate(x.shape) if k not in axes)

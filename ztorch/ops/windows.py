@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch.dtypes import DType
 from ztorch.graph.batching import Examples, with_first
-from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.op import OPS, Sample, normal_axes, op, shape_error
 from ztorch.graph.value import Op, Value
 
 Shape = tuple[int, ...]
@@ -222,7 +222,7 @@ def windows(x: Value, axes: Shape, size: Sizes, stride: Sizes = 1, dilation: Siz
         >>> evaluate([windows(constant(np.arange(5.0)), (0,), 3)], {})[0].tolist()
         [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
     """
-    axes = tuple(a % x.rank for a in axes)
+    axes = tuple(normal_axes(a, x.rank)[0] for a in axes)
     size, stride, dilation = (for_each(label, sizes, len(axes)) for label, sizes in (
         ("window size", size), ("stride", stride), ("dilation", dilation)))
     span = spans(size, dilation)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ztorch.dtypes import DType
 from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
-from ztorch.ops.reduction import Axes
+from ztorch.ops.reduction import Axes, widened
+from ztorch.ops.statistics import root
 
 _X = Sample(((3, 4),), {"axis": 1})
 
@@ -113,8 +115,9 @@ def nanmean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         A float tensor without those axes.
     """
     [x] = as_floats(x)
-    numbers, missing = _without(x, 0.0)
-    return OPS.sum(numbers, axis, keepdims) / _count(missing, numbers, axis, keepdims)
+    numbers, missing = _without(widened(x), 0.0)
+    total = OPS.sum(numbers, axis, keepdims)
+    return OPS.cast(total / _count(missing, numbers, axis, keepdims), x.dtype)
 
 
 @composition(_X)
@@ -130,14 +133,18 @@ def nanvar(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
         A float tensor without those axes.
     """
     [x] = as_floats(x)
-    numbers, missing = _without(x, 0.0)
-    apart = OPS.where(missing, 0.0, numbers - nanmean(x, axis, True))
-    return OPS.sum(apart * apart, axis, keepdims) / _count(missing, numbers, axis, keepdims)
+    wide = widened(x)
+    numbers, missing = _without(wide, 0.0)
+    deviations = OPS.where(missing, 0.0, numbers - nanmean(wide, axis, True))
+    total = OPS.sum(deviations * deviations, axis, keepdims)
+    return OPS.cast(total / _count(missing, numbers, axis, keepdims), x.dtype)
 
 
 @composition(_X)
 def nanstd(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The standard deviation of the numbers that are not NaN; NaN where there are none.
+
+    Its gradient is 0 where all numbers are equal.
 
     Args:
         x: Tensor of numbers.
@@ -147,7 +154,8 @@ def nanstd(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         A float tensor without those axes.
     """
-    return OPS.sqrt(nanvar(x, axis, keepdims))
+    [x] = as_floats(x)
+    return OPS.cast(root(nanvar(widened(x), axis, keepdims)), x.dtype)
 
 
 @composition(_X)
@@ -162,9 +170,7 @@ def nanargmax(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         An int32 tensor without those axes.
     """
-    numbers, missing = _without(x, -math.inf)
-    none = OPS.all(missing, axis, keepdims)
-    return OPS.where(none, -1, OPS.argmax(numbers, axis, keepdims))
+    return _position(x, axis, keepdims, -math.inf, OPS.max)
 
 
 @composition(_X)
@@ -179,9 +185,16 @@ def nanargmin(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     Returns:
         An int32 tensor without those axes.
     """
-    numbers, missing = _without(x, math.inf)
-    none = OPS.all(missing, axis, keepdims)
-    return OPS.where(none, -1, OPS.argmin(numbers, axis, keepdims))
+    return _position(x, axis, keepdims, math.inf, OPS.min)
+
+
+def _position(x: Value, axis: Axes, keepdims: bool, instead: float,
+              extreme: Callable[..., Value]) -> Value:
+    """The first position of the extreme number. An infinity may equal what NaN is replaced by."""
+    numbers, missing = _without(x, instead)
+    hit = OPS.logical_and(OPS.equal(numbers, extreme(numbers, axis, True)),
+                          OPS.logical_not(missing))
+    return OPS.where(OPS.all(missing, axis, keepdims), -1, OPS.argmax(hit, axis, keepdims))
 
 
 @composition(_X)
