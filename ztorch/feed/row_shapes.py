@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
@@ -14,30 +15,32 @@ from ztorch.feed.sources import begin_pass, is_column, is_indexed, is_stream, sa
 Shapes = Any  # with the batch as None: (None, 4), or a list or dict of such
 
 
-def row_shapes(x: Any) -> Shapes:
+def row_shapes(x: Any, most: int | None = None) -> Shapes:
     """The shape of x with None for the batch; of several inputs a list or dict.
 
     Args:
         x: The argument of `fit` or `predict`.
+        most: The most rows of a batch, to have the number of its rows in place of None, except
+            for streams of rows. Default: `None`.
 
     Raises:
         ConfigError: x can be read only once, so that it cannot be looked at beforehand.
 
     Examples:
-        >>> row_shapes(np.zeros((20, 4))), row_shapes({"a": [[1.0], [2.0]]})
-        ((None, 4), {'a': (None, 1)})
+        >>> row_shapes(np.zeros((20, 4))), row_shapes({"a": [[1.0], [2.0]]}, 32)
+        ((None, 4), {'a': (2, 1)})
     """
     if is_column(x):
         return (None, *as_array(x[:1], "x").shape[1:])
     if is_stream(x, None):
-        return _of_stream(x)
+        return _of_stream(x, most)
     if isinstance(x, Mapping):
-        return {name: row_shapes(part) for name, part in x.items()}
+        return {name: row_shapes(part, most) for name, part in x.items()}
     if isinstance(x, (list, tuple)) and all(np.ndim(part) for part in x) and all(
             hasattr(part, "shape") for part in x):
-        return [row_shapes(part) for part in x]
+        return [row_shapes(part, most) for part in x]
     shape = x.shape if hasattr(x, "shape") else as_array(x, "x").shape
-    return (None, *shape[1:])
+    return (None if most is None or not shape else min(most, shape[0]), *shape[1:])
 
 
 def row_count(x: Any) -> int | None:
@@ -218,12 +221,12 @@ def _gives_batches(dataset: Any, item: Any) -> bool:
     return len(parts) > 1 and len(counts) == 1 and counts != {()}
 
 
-def _of_stream(x: Any) -> Shapes:
+def _of_stream(x: Any, most: int | None) -> Shapes:
     if is_indexed(x):
         item = x[0]
         parts = item if isinstance(item, (list, tuple)) else (item,)
         if _gives_batches(x, item):
-            return row_shapes(parts[0])
+            return row_shapes(parts[0], most and sys.maxsize)
         if isinstance(parts[0], Mapping):
             raise ConfigError("the columns of this dataset do not say which are the inputs; call "
                               "model.build with their shapes first, such as {'a': (None, 4)}")
@@ -231,4 +234,4 @@ def _of_stream(x: Any) -> Shapes:
     item = _first_batch(x)
     if item is None:
         raise ConfigError("x gave no batches; pass at least one row")
-    return row_shapes(item[0] if isinstance(item, (list, tuple)) else item)
+    return row_shapes(item[0] if isinstance(item, (list, tuple)) else item, most and sys.maxsize)

@@ -108,10 +108,13 @@ class ModelTensors(CalledLayer):
     name: str
     own_call: Any
     wiring: Any
+    rows_together: int | None = None  # rows of a batch without which the model cannot be traced
 
     if TYPE_CHECKING:
         @property
         def knows_inputs(self) -> bool: ...
+
+        def output_rows(self) -> dict[str, Any]: ...
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {len(vars(self)['adopted'])} layers>"
@@ -160,6 +163,17 @@ class ModelTensors(CalledLayer):
     @built.setter
     def built(self, built: bool) -> None:
         self._built = built
+
+    @property
+    def input_dtype(self) -> Any:
+        """The dtype of the input, if it is not the model's; a dict by name for several."""
+        return (d := {name: x.dtype for name, x in self.inputs_by_name.items()}).get("", d)
+
+    @property
+    def output_shape(self) -> Any:
+        """The shape of the output including the batch; a dict by name for several."""
+        shapes = {n: (self.declared_batch_size, *row) for n, row in self.output_rows().items()}
+        return shapes.get("", shapes)
 
     @property
     def declared_batch_size(self) -> int | None:

@@ -16,6 +16,7 @@ from ztorch.layers.building import BuiltLayer
 from ztorch.layers.called import OF_FIRST_CALL, CalledLayer, made_with_model, never_called
 from ztorch.layers.calling import check_call, need_adopted, need_floats, without_call
 from ztorch.layers.context import Context
+from ztorch.layers.declaring import declare
 from ztorch.layers.input_spec import check_inputs
 from ztorch.layers.layer_weights import LayerWeights
 from ztorch.layers.masks import WithMasks
@@ -29,7 +30,7 @@ from ztorch.layers.plain_calls import (
     weight_arguments,
     with_context,
 )
-from ztorch.layers.symbol import declare, leaves, nested, symbols
+from ztorch.layers.symbol import leaves, nested, symbols
 from ztorch.layers.weight import Weight, tensors_of, tracing
 from ztorch.layers.weight_rules import WithWeightRules, with_initializers_checked
 from ztorch.names.names_elsewhere import no_attribute

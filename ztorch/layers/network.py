@@ -10,7 +10,7 @@ import numpy as np
 from ztorch.arguments import checked
 from ztorch.config import whole, whole_seed
 from ztorch.dtypes import DType, f32
-from ztorch.errors import ConfigError
+from ztorch.errors import ConfigError, ShapeError
 from ztorch.graph.op import leaf, shape_error
 from ztorch.graph.value import Value
 from ztorch.host import processor
@@ -240,8 +240,17 @@ class Network(ModelTensors, CopiedModel, abstract=True):
                   ) -> tuple[tuple[Any, list[Traced]], bool]:
         """The shapes of outputs and all layers, for sizes of open axes; and whether no layer turns
         an open axis into an axis of size 1."""
-        context = Context(states=States(data=False, root=self.path), padding=Padding(sizes))
-        outputs = self.called(self.leaves(1, sizes=sizes), context)
+        def traced(rows: int) -> tuple[Any, Context]:
+            context = Context(states=States(data=False, root=self.path), padding=Padding(sizes))
+            return self.called(self.leaves(rows, sizes=sizes), context), context
+
+        try:
+            outputs, context = traced(1)
+        except ShapeError:  # rows that belong together, such as the nodes of a graph
+            self.rows_together = self.declared_batch_size or (self.own_call and self.own_call.rows)
+            if not self.rows_together or self.rows_together == 1:
+                raise
+            outputs, context = traced(self.rows_together)
         return (traced_shapes(outputs, context, self.walk(-1), named), not context.padding.single)
 
     def traced_layers(self, sizes: Mapping[str, int] | None = None) -> list[Traced]:
@@ -259,17 +268,6 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     @input_shape.setter
     def input_shape(self, shape: Any) -> None:
         """Ignored: the Inputs of a model define its shape. The base class sets None."""
-
-    @property
-    def input_dtype(self) -> Any:
-        """The dtype of the input, if it is not the model's; a dict by name for several."""
-        return (d := {name: x.dtype for name, x in self.inputs_by_name.items()}).get("", d)
-
-    @property
-    def output_shape(self) -> Any:
-        """The shape of the output including the batch; a dict by name for several."""
-        shapes = {n: (self.declared_batch_size, *row) for n, row in self.output_rows().items()}
-        return shapes.get("", shapes)
 
     def output_rows(self) -> dict[str, Any]:
         """The shapes of one prediction, by output."""

@@ -30,6 +30,7 @@ class OwnCall:
         self._inputs_are = "one"  # or "list" or "dict"
         self.outputs_are = "one"
         self.output_names: list[str] = [""]
+        self.rows: int | None = None  # of the first data, where their number is known
 
     @property
     def known(self) -> bool:
@@ -66,6 +67,8 @@ class OwnCall:
         else:
             raise ConfigError(f"build takes the shape of the inputs including the batch, such as "
                               f"(None, 4), or a list or dict of shapes, not {shapes!r}")
+        first = next(iter(named.values()), None)
+        self.rows = first[0] if isinstance(first, (list, tuple)) and first else None
         self._inputs = {name: shape if isinstance(shape, Input) else Input(
             declared_shape("build(...), without the batch,", tuple(shape[1:])), dtype)
             for name, shape in named.items()}
@@ -94,6 +97,7 @@ class OwnCall:
             self.declare({name: like(v) for name, v in x.items()})
         else:
             self.declare(like(x) if isinstance(x, Value) else [like(v) for v in x])
+        self.rows = leaves(x)[0].shape[0]
 
     def arguments(self, x: Mapping[str, Value]) -> Any:
         """The arguments of `call`, for inputs by name."""

@@ -109,7 +109,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         from ztorch.feed.row_weights import axes_of_weights
 
         if not self.knows_inputs:
-            self.build(row_shapes(x))
+            self.build(row_shapes(x, batch_size or ROWS if self.own_call else None))
         for part in (batches_inputs(x, few=True) or (x,)) if self.is_class else ():
             if hasattr(part, "shape"):
                 self._open_axes_that_vary(tuple(part.shape[1:]))
@@ -154,7 +154,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
     def batch_sizes(self, requested: Any) -> tuple[int, ...]:
         """The batch sizes of a step: those of compile, or those that Inputs declare, or 32."""
-        return ascending("batch_size", self.declared_batch_size or ROWS
+        return ascending("batch_size", self.declared_batch_size or self.rows_together or ROWS
                          if requested is None else requested)
 
     @property
