@@ -62,14 +62,28 @@ def test_edges(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
-@pytest.mark.parametrize("op", ["logaddexp", "remainder"])
+@pytest.mark.parametrize("op", ["logaddexp", "remainder", "floor_divide", "hypot"])
 def test_files_compute_with_infinities_and_large_quotients(op: str) -> None:
-    a = np.array([[INF, -INF, INF, 1, 5, -5, 5, 1e6, -1e6, -7.5]], np.float32)
-    b = np.array([[INF, -INF, -INF, INF, INF, INF, -3, 0.3, 0.7, 2.5]], np.float32)
-    x, y = L.Input((10,)), L.Input((10,))
+    a = np.array([[INF, -INF, INF, 1, 5, -5, 5, 1e6, -1e6, -7.5, 1, -1, 0, 3e30, 1e-30]], np.float32)
+    b = np.array([[INF, -INF, -INF, INF, INF, INF, -3, 0.3, 0.7, 2.5, 1e-4, 0, 0, 4e30, 1e-30]], np.float32)
+    x, y = L.Input((15,)), L.Input((15,))
     file = encode(zt.Model([x, y], getattr(zt.ops, op)(x, y)))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         np.testing.assert_allclose(runtime(file, a, b)[0], getattr(np, op)(a, b), rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["expm1", "log1p"])
+def test_files_compute_small_numbers(op: str) -> None:
+    a = np.array([[0, -0.0, 1e-8, -1e-8, 1e-4, -0.3, 0.9, 7, 1e10, INF, -1]], np.float32)
+    with np.errstate(all="ignore"):
+        [y] = runtime(encode(zt.Model(x := L.Input((11,)), getattr(zt.ops, op)(x))), a)
+        np.testing.assert_allclose(y, getattr(np, op)(a), rtol=1e-6)
+
+
+def test_files_reduce_no_axes() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    [y] = runtime(encode(zt.Model(i := L.Input((2, 3)), zt.ops.mean(i, axis=()))), x)
+    np.testing.assert_array_equal(y, x)
 
 
 def test_a_table_of_packed_codes_must_be_known(tmp_path: Path) -> None:

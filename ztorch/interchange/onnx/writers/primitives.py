@@ -1,9 +1,6 @@
-"""Writers of primitive ops, for all values that are not part of a larger unit."""
+"""Writers of primitive ops that make numbers, move elements or combine them."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -11,104 +8,6 @@ from ztorch.dtypes import i64
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.selection import primitive
 from ztorch.interchange.onnx.writer import END, SMALL, Writer, transposed_order
-
-# -- element by element ----------------------------------------------------------------------------
-
-_DIRECT = {
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "abs": "Abs",
-    "minimum": "Min", "maximum": "Max", "round": "Round", "floor": "Floor", "ceil": "Ceil",
-    "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "tanh": "Tanh", "erf": "Erf", "sin": "Sin",
-    "cos": "Cos", "power": "Pow", "less": "Less", "less_equal": "LessOrEqual",
-    "greater": "Greater", "greater_equal": "GreaterOrEqual", "equal": "Equal", "where": "Where",
-    "sigmoid": "Sigmoid", "isnan": "IsNaN", "isinf": "IsInf", "tan": "Tan", "asin": "Asin",
-    "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh",
-    "acosh": "Acosh", "atanh": "Atanh",
-}
-_BITS = {"bitwise_and": ("And", "BitwiseAnd"), "bitwise_or": ("Or", "BitwiseOr"),
-         "bitwise_xor": ("Xor", "BitwiseXor"), "bitwise_not": ("Not", "BitwiseNot")}
-Names = list[str]  # of tensors in the file
-
-
-def _remainder(w: Writer, v: Value, names: Names) -> str:
-    if not v.dtype.is_float:
-        return w.node("Mod", names)
-    rest, zero = w.node("Mod", names, fmod=1), w.scalar(0, v)  # with the sign of the dividend
-    signs_differ = w.node("Xor", [w.node("Less", [x, zero]) for x in (rest, names[1])])
-    wrong = w.node("And", [signs_differ, w.node("Not", [w.node("Equal", [rest, zero])])])
-    return w.node("Where", [wrong, w.node("Add", [rest, names[1]]), rest])
-
-
-def _floor_divide(w: Writer, v: Value, names: Names) -> str:
-    if v.dtype.is_float:
-        return w.node("Floor", [w.node("Div", names)])
-    return w.node("Div", [w.node("Sub", [names[0], w.node("Mod", names)]), names[1]])
-
-
-def _hypot(w: Writer, v: Value, names: Names) -> str:
-    x, y = names
-    return w.node("Sqrt", [w.node("Add", [w.node("Mul", [x, x]), w.node("Mul", [y, y])])])
-
-
-def _logaddexp(w: Writer, v: Value, names: Names) -> str:
-    gap = w.node("Neg", [w.node("Abs", [w.node("Sub", names)])])
-    gap = w.node("Where", [w.node("Equal", names), w.scalar(0, v), gap])  # of equal infinities
-    correction = w.node("Log", [w.node("Add", [w.node("Exp", [gap]), w.scalar(1, v)])])
-    return w.node("Add", [w.node("Max", names), correction])
-
-
-def _rounded_to(w: Writer, v: Value, names: Names) -> str:
-    narrow = w.node("Cast", names, to=v.attrs["dtype"].onnx)
-    return w.node("Cast", [narrow], to=v.dtype.onnx)
-
-
-# Ops that take several nodes.
-_COMPOSED: dict[str, Callable[[Writer, Value, Names], str]] = {
-    "cast": lambda w, v, x: w.node("Cast", x, to=v.dtype.onnx),
-    "rounded_to": _rounded_to,
-    "isfinite": lambda w, v, x: w.node(
-        "Not", [w.node("Or", [w.node("IsInf", x), w.node("IsNaN", x)])]),
-    "not_equal": lambda w, v, x: w.node("Not", [w.node("Equal", x)]),
-    "rsqrt": lambda w, v, x: w.node("Reciprocal", [w.node("Sqrt", x)]),
-    "rem": lambda w, v, x: w.node("Mod", x, fmod=1),
-    "exp2": lambda w, v, x: w.node("Pow", [w.scalar(2, v.args[0]), *x]),
-    "log2": lambda w, v, x: w.node(
-        "Mul", [w.node("Log", x), w.scalar(1 / math.log(2), v.args[0])]),
-    "expm1": lambda w, v, x: w.node("Sub", [w.node("Exp", x), w.scalar(1, v.args[0])]),
-    "log1p": lambda w, v, x: w.node("Log", [w.node("Add", [*x, w.scalar(1, v.args[0])])]),
-    "trunc": lambda w, v, x: w.node(
-        "Mul", [w.node("Sign", x), w.node("Floor", [w.node("Abs", x)])]),
-    "fma": lambda w, v, x: w.node("Add", [w.node("Mul", x[:2]), x[2]]),
-    "remainder": _remainder, "floor_divide": _floor_divide, "hypot": _hypot,
-    "logaddexp": _logaddexp,
-}
-
-
-@primitive(*_DIRECT, *_BITS, *_COMPOSED)
-def _elementwise(w: Writer, v: Value) -> None:
-    numbers = [w.numbers_of(a) for a in v.args]
-    if all(x is not None for x in numbers):
-        with np.errstate(all="ignore"):
-            result = np.asarray(v.op.numpy(*numbers, **v.attrs))
-        if result.size <= max(SMALL, *(x.size for x in numbers if x is not None)):
-            w.set_numbers(v, result)
-            return
-    order = w.order_of(*v.args)
-    parts = [w.tensor(a, order) for a in v.args]
-    shape = np.broadcast_shapes(*(p.shape for p in parts))
-    w.record(v, _nodes_of(w, v, [p.name for p in parts]), order, shape)
-
-
-def _nodes_of(w: Writer, v: Value, names: Names) -> str:
-    """The nodes of an elementwise op on tensors of these names."""
-    op, d = v.op.name, v.args[-1].dtype
-    if op == "where" and d.kind == "b":  # ONNX Runtime has no Where of booleans
-        condition, yes, no = names
-        return w.node("Or", [w.node("And", [condition, yes]),
-                             w.node("And", [w.node("Not", [condition]), no])])
-    if op in _COMPOSED:
-        return _COMPOSED[op](w, v, names)
-    return w.node(_BITS[op][d.kind != "b"] if op in _BITS else _DIRECT[op], names)
-
 
 # -- numbers ---------------------------------------------------------------------------------------
 
@@ -278,6 +177,9 @@ def _positions(w: Writer, v: Value, n: int) -> str:
 def reduced(w: Writer, v: Value, x: Value, op: str, axes: tuple[int, ...], keep: bool) -> None:
     """Writes v, the reduction of x along axes by an op of ONNX, in the layout of x."""
     order = w.order_of(x) or tuple(range(x.rank))
+    if not axes:  # which ONNX takes as all axes
+        w.record(v, w.name(x, order), order)
+        return
     at = w.integers(k for k, axis in enumerate(order) if axis in axes)
     name = w.node(op, [w.name(x, order), at], keepdims=int(keep))
     if keep:
