@@ -74,7 +74,7 @@ def test_a_broken_driver_warns(fake: FakeHip) -> None:
 
 
 @pytest.mark.parametrize("older", [False, True])
-@pytest.mark.parametrize("chip", ["gfx90a", "gfx942", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("chip", list(WAVES))
 def test_what_a_device_says_of_itself(chip: str, older: bool, install: Callable[..., FakeHip]) -> None:
     install(chip, older=older, devices=2)
     first, second = rocm.BACKEND.devices()

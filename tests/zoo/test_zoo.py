@@ -212,10 +212,12 @@ def test_the_variational_autoencoder() -> None:
 
 def test_the_page_of_the_zoo_is_correct() -> None:
     """Parameters, data, epochs and bars as the files have them."""
-    page = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text(encoding="utf-8")
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "zoo.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|").split("|")]
             for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     assert {row[0].strip("`").removesuffix(":small") for row in rows} == set(NAMES)
+    assert f"| Zoo | {len(NAMES)} models" in (root / "README.md").read_text(encoding="utf-8")
     for name, _, parameters, data, epochs, bar in rows:
         recipe = find(name.strip("`"))
         assert parameters == f"{recipe.model.count_params():,}", name

@@ -43,7 +43,10 @@ class Twin:
         return self.run(self.model, tensor if x.dtype.kind == "i" else tensor.double())
 
     def run(self, layer: Layer, x: Tensor) -> Tensor:
-        return getattr(self, f"_{type(layer).__name__}")(layer, x)
+        kind = type(layer).__name__
+        method = getattr(self, f"_{kind}", None)
+        assert method, f"tests/zoo/twins.py has no {kind}: add a method _{kind} to {type(self).__name__}"
+        return method(layer, x)
 
     def get(self, layer: Layer, name: str) -> Tensor:
         return self.weights[f"{layer.path}/{name}"]
