@@ -19,6 +19,7 @@ from ztorch.dtypes import (
     result_type,
     to_storage,
 )
+from ztorch.errors import Unsupported
 from ztorch.ir import halves
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
@@ -49,6 +50,15 @@ def speaks(instr: object) -> bool:
         return True
     kinds = {instr.dest.dtype, instr.args[0].dtype}  # type: ignore[attr-defined]
     return not kinds & set(halves.HALVES)
+
+
+def test_a_dtype_without_a_conversion_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(halves._WIDENED, bf16)
+    monkeypatch.delitem(halves._NARROWED, bf16)
+    x = np.zeros(8, np.uint16)
+    for source, to in ((bf16, f32), (f32, bf16)):
+        with pytest.raises(Unsupported, match=r"cast.*bfloat16.*ir/halves\.py"):
+            converted(x.astype(source.numpy), source, to)
 
 
 @pytest.mark.parametrize("d", halves.HALVES, ids=repr)

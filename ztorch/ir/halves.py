@@ -7,6 +7,7 @@ format becomes infinity.
 from __future__ import annotations
 
 from ztorch.dtypes import ALL, DType, bf16, f16, f32, i32, u16, u32
+from ztorch.errors import Unsupported
 from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.kernel import Instr, Operand
 
@@ -24,12 +25,15 @@ def cast(b: Arithmetic, x: Operand, dtype: DType) -> Operand:
     """Convert x in steps that every machine has. Other dtypes are converted through f32."""
     if (x.dtype in HALVES and dtype is not f32) or (dtype in HALVES and x.dtype is not f32):
         return b.cast(b.cast(x, dtype=f32), dtype=dtype)
-    if x.dtype is bf16:
-        return b.bitcast(b.shl(_bits(b, x), 16), dtype=f32)
-    if x.dtype is f16:
-        return _from_f16(b, x)
-    short = _to_bf16(b, x) if dtype is bf16 else _to_f16(b, x)
-    return b.bitcast(b.cast(short, dtype=u16), dtype=dtype)
+    narrow, table = (x.dtype, _WIDENED) if dtype is f32 else (dtype, _NARROWED)
+    if narrow not in table:
+        raise Unsupported(f"cast: no backend converts {narrow} from and to float32 before "
+                          "ir/halves.py has its conversion")
+    return table[narrow](b, x)
+
+
+def _from_bf16(b: Arithmetic, x: Operand) -> Operand:
+    return b.bitcast(b.shl(_bits(b, x), 16), dtype=f32)
 
 
 def _bits(b: Arithmetic, x: Operand) -> Operand:
@@ -37,12 +41,17 @@ def _bits(b: Arithmetic, x: Operand) -> Operand:
     return b.cast(b.bitcast(x, dtype=u16), dtype=u32)
 
 
+def _of_bits(b: Arithmetic, bits: Operand, dtype: DType) -> Operand:
+    """The number whose 16 bits are those of a u32."""
+    return b.bitcast(b.cast(bits, dtype=u16), dtype=dtype)
+
+
 def _to_bf16(b: Arithmetic, x: Operand) -> Operand:
     bits = b.bitcast(x, dtype=u32)
     odd = b.and_(b.shr(bits, 16), 1)  # the last bit that is kept: a tie rounds it to even
     rounded = b.shr(b.add(bits, b.add(odd, 0x7FFF)), 16)
     quiet_nan = b.or_(b.shr(bits, 16), 0x40)
-    return b.select(b.ne(x, x), quiet_nan, rounded)
+    return _of_bits(b, b.select(b.ne(x, x), quiet_nan, rounded), bf16)
 
 
 def _from_f16(b: Arithmetic, x: Operand) -> Operand:
@@ -72,4 +81,9 @@ def _to_f16(b: Arithmetic, x: Operand) -> Operand:
                        b.const(0x7C00, u32, x.lanes))
     signed = b.bitcast(magnitude, dtype=i32)  # for comparisons; it is never negative
     finite = b.select(b.lt(signed, 0x38800000), subnormal, normal)
-    return b.or_(sign, b.select(b.ge(signed, 0x477FF000), special, finite))
+    return _of_bits(b, b.or_(sign, b.select(b.ge(signed, 0x477FF000), special, finite)), f16)
+
+
+# The conversions to float32 and from it, by dtype. A new dtype has one of each.
+_WIDENED = {bf16: _from_bf16, f16: _from_f16}
+_NARROWED = {bf16: _to_bf16, f16: _to_f16}
