@@ -1,7 +1,8 @@
-"""Which kernels of the zoo's training steps NVIDIA's assemblers cannot hold in registers.
+"""Which kernels of the zoo's models NVIDIA's assemblers cannot hold in registers.
 
-    python -m tools.spills                          all models, chips and dtypes: some 40 minutes
+    python -m tools.spills                          all models, chips and dtypes: some 50 minutes
     python -m tools.spills bert_base --chip sm_80   one model on one chip
+    python -m tools.spills --function predict       inference of all models
 
 Each line replaces its line in `benchmarks/results/spills.md`; others stay, with their dates.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -26,36 +28,38 @@ from ztorch.performance.assembled import KernelResources, assembled_resources
 from ztorch.sources.find import zoo
 
 DTYPES = ("float32", "mixed_bfloat16")
+FUNCTIONS = ("train", "predict")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 METHOD = (
-    "NVIDIA's assembler on the kernels of a training step of each model of the zoo, in its usual "
-    "batch size. A kernel spills where a thread keeps values in memory for lack of registers. "
+    "NVIDIA's assembler on the kernels of a training step and of inference of each model of the "
+    "zoo, in its usual batch size. A line is a training step unless it names `predict`. A kernel "
+    "spills where a thread keeps values in memory for lack of registers. "
     "`python -m tools.spills` writes this page.")
 
 
-def resources(model: str, dtype: str, made_for: Target) -> Iterator[tuple[str, KernelResources]]:
-    """The name and the resources of each kernel of a model's training step."""
+def resources(model: str, dtype: str, function: str,
+              made_for: Target) -> Iterator[tuple[str, KernelResources]]:
+    """The name and the resources of each kernel of a function of a model."""
     module = importlib.import_module(f"models.{model}")
     traced = module.build().trace(module.BATCH_SIZE, optimizer=module.OPTIMIZER, loss=module.LOSS,
                                   dtype=dtype)
-    functions, watch = {"train": traced.functions["train"]}, Watch()
+    functions, watch = {function: traced.functions[function]}, Watch()
     params = declare_states(functions, made_for)
     plan = plan_functions(simplify(functions, passes.DEFAULT, watch), made_for, params,
-                          watch)["train"]
+                          watch)[function]
     kernels = {n: s.kernel for n, s in enumerate(plan.steps) if isinstance(s, KernelStep)}
     for n, used in assembled_resources(kernels, made_for).items():
         yield kernels[n].name, used
 
 
-def write(folder: Path, model: str, dtype: str, chip: str,
-          used: Mapping[str, KernelResources]) -> None:
+def write(folder: Path, case: str, chip: str, used: Mapping[str, KernelResources]) -> None:
     """Writes a line of the table, in place of an earlier one."""
     earlier = report.sections(folder / "spills.json").get("spills")
     section = Section("spills", "Kernels that spill, by chip", "registers of a thread")
     spilled = {name: r.spilled for name, r in used.items() if r.spilled}
     today = f"{datetime.date.today()}"
     section.line({
-        "case": f"{model}, {dtype}", "device": chip, "date": today,
+        "case": case, "device": chip, "date": today,
         "kernels": f"{len(used)}", "most registers": f"{max(r.registers for r in used.values())}",
         "spilled": ", ".join(f"{name} {n} bytes" for name, n in spilled.items()) or "none"})
     report.write(folder, "spills", {"date": today}, [section.after(earlier)], False,
@@ -63,19 +67,21 @@ def write(folder: Path, model: str, dtype: str, chip: str,
 
 
 def main() -> None:
-    """Writes a line for each model, dtype and chip."""
+    """Writes a line for each model, dtype, function and chip."""
     chips = [c.name for c in chips_of("cuda")]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="*")
     parser.add_argument("--chip", action="append", choices=chips)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--function", action="append", choices=FUNCTIONS)
     parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the table")
     options = parser.parse_args()
-    for model in options.model or zoo():
-        for dtype in options.dtype or DTYPES:
-            for chip in options.chip or chips:
-                used = dict(resources(model, dtype, target(f"cuda:{chip}")))
-                write(options.out, model, dtype, chip, used)
+    for model, dtype, function, chip in itertools.product(
+            options.model or zoo(), options.dtype or DTYPES, options.function or FUNCTIONS,
+            options.chip or chips):
+        used = dict(resources(model, dtype, function, target(f"cuda:{chip}")))
+        case = f"{model}, {dtype}" + (", predict" if function == "predict" else "")
+        write(options.out, case, chip, used)
 
 
 if __name__ == "__main__":
