@@ -8,17 +8,17 @@ one, which `played` checks for each wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ztorch.ir.kernel import Instr, Kernel, branches, matching
+from ztorch.ir.kernel import Instr, Kernel, matching
 
 Event = tuple[str, str, int, int]  # opcode, memory of barriers, index, and parity, count, bytes or workgroups
 SCOPES = ("loop", "end_loop", "if", "else", "end_if")
-PLAIN = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a // b,
-         "rem": lambda a, b: a % b, "eq": lambda a, b: a == b, "lt": lambda a, b: a < b, "ge": lambda a, b: a >= b,
-         "gt": lambda a, b: a > b, "min": min, "max": max, "and": lambda a, b: a & b, "select": lambda c, a, b: a if c else b}
+PLAIN = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} // {}", "rem": "{} % {}", "eq": "{} == {}",
+         "lt": "{} < {}", "ge": "{} >= {}", "gt": "{} > {}", "min": "min({}, {})", "max": "max({}, {})", "and": "{} & {}",
+         "select": "{1} if {0} else {2}"}
 
 
 def skeleton(kernel: Kernel) -> list[Instr]:
@@ -46,54 +46,60 @@ def _needed(kernel: Kernel, variables: set[int]) -> list[Instr]:
 
 
 class Thread:
-    """One thread, in plain integers. `tile` counts the trips of its outermost serial loop."""
+    """A thread of a cluster. `tile` counts the trips of its outermost serial loop."""
 
-    def __init__(self, kernel: Kernel, body: list[Instr], group: int, number: int):
-        self.kernel, self.body, self.group, self.number = kernel, body, group, number
-        self.ends, self.values, self.tile, self.depth = dict(matching(body)), {}, 0, 0
+    def __init__(self, group: int, number: int):
+        self.group, self.number, self.tile = group, number, 0
 
-    def of(self, a: Any) -> Any:
-        return a.number if a.is_const else self.values[a.id]
 
-    def run(self, at: int, stop: int) -> Iterator[Event]:
-        while at < stop:
-            i = self.body[at]
-            if i.opcode == "loop":
-                yield from self.loop(at, i)
-            elif i.opcode == "if":
-                middle = branches(self.body, at, self.ends[at])
-                yield from self.run(at + 1, middle) if self.of(i.args[0]) else self.run(middle + 1, self.ends[at])
-            elif i.opcode == "set":
-                self.values[i.args[0].id] = self.of(i.args[1])
-            elif i.opcode == "get":
-                self.values[i.dest.id] = self.values[i.args[0].id]
-            elif i.opcode == "copy_tile":
-                size = math.prod(i.attrs["box"]) * self.kernel.memory(i.attrs["mem"]).dtype.bytes
-                cluster, apart = i.attrs["cluster"], i.attrs["apart"]
-                first = self.group // (cluster * apart) * cluster * apart + self.group % apart
-                for to in range(first, first + cluster * apart, apart) if cluster > 1 else [self.group]:
-                    yield "bring", i.attrs["barriers"], self.of(i.args[1]), size << 8 | to
-            elif i.opcode.startswith("mbarrier_"):
-                if i.args:
-                    more = self.of(i.args[1]) if len(i.args) > 1 else next(
-                        i.attrs[k] for k in ("count", "bytes", "cluster") if k in i.attrs)
-                    yield i.opcode, i.attrs["mem"], self.of(i.args[0]) + i.attrs["off"], more
-            else:
-                self.values[i.dest.id] = PLAIN[i.opcode](*map(self.of, i.args))
-            at = self.ends.get(at, at) + 1
+def events(kernel: Kernel) -> Callable[[Thread], Iterator[Event]]:
+    """What a thread does at barriers, as a generator in Python, whose numbers are plain integers."""
+    scope: dict[str, Any] = {}
+    exec("\n".join(["def run(thread):", *_lines(kernel), " if False:", "  yield"]), scope)
+    return scope["run"]
 
-    def loop(self, at: int, i: Instr) -> Iterator[Event]:
-        start, stop, step = map(self.of, i.args)
-        serial = i.attrs["kind"] == "serial"
-        if not serial:
-            start = self.group if i.attrs["kind"] == "grid" else self.number
-            stop = start + 1
-        self.depth += serial
-        for n in range(start, stop, step):
-            self.values[i.dest.id] = n
-            yield from self.run(at + 1, self.ends[at])
-            self.tile += serial and self.depth == 1
-        self.depth -= serial
+
+def _lines(kernel: Kernel) -> Iterator[str]:
+    """The body of this function: a line for most instructions, indented as deep as its scope."""
+    serial: list[bool] = []  # of the loops around
+    deep = " "
+    body = skeleton(kernel)
+    opened = {e: body[s] for s, e in matching(body)}
+    for k, i in enumerate(body):
+        args = [f"{a.number}" if a.is_const else f"v{a.id}" for a in i.args]
+        if i.opcode == "loop":
+            serial.append(i.attrs["kind"] == "serial")
+            alone = "[thread.group]" if i.attrs["kind"] == "grid" else "[thread.number]"
+            yield f"{deep}for v{i.dest.id} in {'range({}, {}, {})'.format(*args) if serial[-1] else alone}:"
+            deep += " "
+        elif i.opcode == "if":
+            yield f"{deep}if {args[0]}:"
+            deep += " "
+            yield f"{deep}pass"
+        elif i.opcode == "else":
+            yield f"{deep[1:]}else:"
+            yield f"{deep}pass"
+        elif i.opcode in ("end_loop", "end_if"):
+            if opened[k].opcode == "loop" and serial.pop() and True not in serial:
+                yield f"{deep}thread.tile += 1"
+            deep = deep[1:]
+        elif i.opcode == "set":
+            yield f"{deep}{args[0]} = {args[1]}"
+        elif i.opcode == "get":
+            yield f"{deep}v{i.dest.id} = {args[0]}"
+        elif i.opcode == "copy_tile":
+            size = math.prod(i.attrs["box"]) * kernel.memory(i.attrs["mem"]).dtype.bytes
+            cluster, apart = i.attrs["cluster"], i.attrs["apart"]
+            first = f"thread.group // {cluster * apart} * {cluster * apart} + thread.group % {apart}"
+            yield f"{deep}for to in range({cluster}):"
+            to = f"{first} + to * {apart}" if cluster > 1 else "thread.group"
+            yield f"{deep} yield 'bring', {i.attrs['barriers']!r}, {args[1]}, {size << 8} | {to}"
+        elif i.opcode.startswith("mbarrier_"):
+            if args:
+                more = args[1] if len(args) > 1 else next(i.attrs[k] for k in ("count", "bytes", "cluster") if k in i.attrs)
+                yield f"{deep}yield {i.opcode!r}, {i.attrs['mem']!r}, {args[0]} + {i.attrs['off']}, {more}"
+        else:
+            yield f"{deep}v{i.dest.id} = {PLAIN[i.opcode].format(*args)}"
 
 
 @dataclass
@@ -109,10 +115,10 @@ class Barrier:
 def played(kernel: Kernel, last_first: bool = False, ahead: int = 0) -> str:
     """Runs the first cluster of a kernel; the error, or None. Of threads that can go on the first does,
     as far as it can, or the last. Some threads may count their tiles from the one `ahead` on."""
-    body, state = skeleton(kernel), {}
-    threads = [Thread(kernel, body, group, number) for group in range(kernel.cluster)
-               for number in range(0, kernel.workgroup[0], 128)]
-    left = {t: (run := t.run(0, len(body)), next(run, None)) for t in threads}
+    state: dict[tuple[int, str, int], Barrier] = {}
+    start = events(kernel)
+    threads = [Thread(group, number) for group in range(kernel.cluster) for number in range(0, kernel.workgroup[0], 128)]
+    left = {t: (run := start(t), next(run, None)) for t in threads}
     while left:
         for t in list(left)[::-1] if last_first else list(left):
             run, event = left[t]
