@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.cases.convolutions import of_images, of_kernel, same
 from tests.cases.grouping import together
 from tests.cases.products import Make, bound, job, step_of, through_text, with_units
 from tests.cases.ring_schedules import played
@@ -28,28 +29,12 @@ ONE, TWO, HOPPER = with_units(1), with_units(2), TARGETS["cuda:sm_90a"].limits
 IMAGES, KERNEL = (2, 12, 12, 64), (3, 3, 64, 64)
 
 
-def same(x: Value, w: Value) -> Value:
-    return ops.conv(x, w, padding="same")
-
-
 def halving(x: Value, w: Value) -> Value:
     return ops.conv(x, w, padding="same", stride=2)
 
 
 def valid(x: Value, w: Value) -> Value:
     return ops.conv(x, w)
-
-
-def of_images(g: Value, w: Value) -> Value:
-    """The gradient of the images."""
-    x = leaf("input", "x", (*g.shape[:-1], w.shape[-2]), g.dtype)
-    return pullback({same(x, w): g}, [x])[0]
-
-
-def of_kernel(x: Value, g: Value) -> Value:
-    """The gradient of a kernel of 3 x 3."""
-    w = leaf("input", "w", (3, 3, x.shape[-1], g.shape[-1]), x.dtype)
-    return pullback({same(x, w): g}, [w])[0]
 
 
 def of_halving_kernel(x: Value, g: Value) -> Value:

@@ -1,46 +1,22 @@
-"""Rings of products whose workgroups have roles: none comes to a standstill, and each of their words is needed."""
+"""Rings of products whose workgroups have roles: each of their words is needed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import product
 
 import numpy as np
 import pytest
 
 from tests.cases.grouping import together
-from tests.cases.products import step_of, transposed, with_units
+from tests.cases.ring_kernels import ring
 from tests.cases.ring_schedules import played
-from tests.parity import Job
-from ztorch.dtypes import f16
 from ztorch.errors import VerifyError
-from ztorch.graph.op import leaf
-from ztorch.graph.value import Graph
 from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.parse import parse
 from ztorch.ir.text import show
 from ztorch.ir.verify import verify
-
-
-def ring(stages: int, teams: int, strips: int, cluster: int, tiles: int, beside: int = 1) -> Kernel:
-    """The kernel of a product of which one cluster has so many tiles."""
-    rows, columns, k = 64 * teams * cluster * tiles, 128 * beside, 64 * strips
-    a, b = leaf("input", "a", (rows, k), f16), leaf("input", "b", (columns, k), f16)
-    one = Job(Graph({"y": transposed(a, b)}), {v: np.zeros(v.shape, np.float32) for v in (a, b)})
-    return step_of(one, with_units(cluster * beside), f"grid_roles tile(rows={64 * teams}, columns=128) stages({stages}) "
-                   f"epilogue(bands=1) cluster(rows={cluster}, columns={beside})").kernel
-
-
-@together()
-@pytest.mark.parametrize(("stages", "teams", "strips", "cluster", "beside"), [
-    *product((2, 3, 4), (2,), (1, 3), (1,), (1,)), (3, 1, 3, 1, 1), (2, 1, 2, 2, 1), (3, 2, 1, 2, 1), (4, 2, 3, 2, 1),
-    (3, 1, 3, 4, 1), (2, 2, 1, 2, 2), (4, 2, 3, 2, 2)])
-def test_no_ring_deadlocks(stages: int, teams: int, strips: int, cluster: int, beside: int) -> None:
-    """For 1 to 1,000 tiles of one strip, and 1 to 30 of others; whichever role is ahead."""
-    kernel = ring(stages, teams, strips, cluster, 1000 if strips == 1 else 30, beside)
-    assert played(kernel) == "" == played(kernel, last_first=True)
 
 
 @together()
