@@ -10,8 +10,9 @@ from ztorch import losses, metrics
 from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError, ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import OPS, leaf
+from ztorch.graph.op import OPS, constant, leaf
 from ztorch.losses import TargetSpec
+from ztorch.metrics.variables import adding
 
 PREDICTED = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.4, 0.35, 0.25]])
 LABELS = np.array([1, 2, 2, 1], np.int32)
@@ -140,3 +141,21 @@ def test_correlations_are_those_of_numpy():
     agreement = 2 * np.array([np.cov(a, b, bias=True)[0, 1] for a, b in zip(y, p, strict=True)]) / gaps
     np.testing.assert_allclose(
         measured(metrics.ConcordanceCorrelation(), y, p, TargetSpec((3, 5), f32)), agreement, rtol=1e-5)
+
+
+def test_functions_take_integers() -> None:
+    labels, answers = np.array([[1, 0, 1]]), np.array([[1, 0, 0]])
+    np.testing.assert_array_equal(metrics.binary_accuracy(labels, answers), [[1.0, 1.0, 0.0]])
+    np.testing.assert_allclose(metrics.cosine_similarity(labels, answers), [0.5**0.5])
+
+
+@pytest.mark.parametrize(("numbers", "weights", "mean"), [
+    ([True, False, True, True], None, 0.75), ([1, 2, 3], [0.5, 0.25, 0.25], 1.75)])
+def test_means_of_bools_and_integers_in_a_step(numbers: list, weights: list | None,
+                                               mean: float) -> None:
+    metric = metrics.Mean()
+    shares = None if weights is None else constant(np.array(weights, np.float32))
+    with adding(metric, f32) as added:
+        metric.update_state(constant(np.array(numbers)), shares)
+    total, count = evaluate(list(added.values()), {})
+    np.testing.assert_allclose(total / count, mean)

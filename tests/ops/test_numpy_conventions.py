@@ -225,6 +225,10 @@ def test_the_slope_of_no_deviation() -> None:
     (lambda: zt.ops.histogram(A, [2, 1]), "at least two ends in ascending order"),
     (lambda: zt.ops.concat([]), "ops.concat needs at least one tensor"),
     (lambda: zt.ops.hstack([]), "at least one tensor"),
+    (lambda: zt.ops.vander(A), r"ops.vander takes a vector, not \(2, 3\)"),
+    (lambda: zt.ops.corrcoef(A[0, 0]), r"ops.corrcoef takes a matrix or a vector, not \(\)"),
+    (lambda: zt.ops.corrcoef(CUBE), r"ops.corrcoef takes a matrix or a vector, not \(2, 3, 4\)"),
+    (lambda: zt.ops.cov(A[0, 0]), r"ops.cov takes a matrix or a vector, not \(\)"),
     (lambda: zt.ops.vdot(A, A[:1]), r"as many elements each, not \(2, 3\) and \(1, 3\)")])
 def test_errors_of_numpy(call: Callable[[], Any], text: str) -> None:
     with pytest.raises(ShapeError, match=text):

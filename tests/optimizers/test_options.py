@@ -14,7 +14,7 @@ from ztorch import layers as L
 from ztorch import optimizers, schedules
 from ztorch.errors import ConfigError, UnknownName
 from ztorch.graph.evaluate import evaluate
-from ztorch.graph.op import first_value
+from ztorch.graph.op import first_value, leaf
 from ztorch.model.sequential import Sequential
 from ztorch.optimizers import SGD, Adam, AdamW
 
@@ -92,6 +92,15 @@ def test_a_schedule_replaces_the_rate():
     for expected in (1.0, 1.5, 1.5):
         run(**{f"d {n}": np.ones_like(w) for n, w in START.items()})
         np.testing.assert_allclose(run.values["a/bias"], START["a/bias"] - expected)
+
+
+def test_schedules_of_16_bits_count_every_step():
+    weight = leaf("state", "w", (3,), "float16", np.ones(3, np.float16))
+    step = leaf("state", "optimizer/step", (), "int32", np.int32(0))
+    sgd = SGD(schedules.PiecewiseConstantDecay([2048], [1.0, 0.25]))
+    new = sgd.new_values([weight], [weight], step)[weight]
+    [y] = evaluate([new], {weight: np.ones(3), step: 2049})  # float16 has 2048 and 2050
+    np.testing.assert_array_equal(y, 0.75)
 
 
 @pytest.mark.parametrize("name, arguments", [

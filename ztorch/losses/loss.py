@@ -141,7 +141,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     def per_row(self, y_true: Value, y_pred: Value, logits: Value | None = None,
                 mean: Callable[[Value], Value] = rows) -> Value:
-        """The loss of each row of a batch, in a graph.
+        """The loss of each row of a batch, in a graph. 16-bit floats are computed in float32.
 
         Args:
             y_true: The targets, as `target` describes them.
@@ -162,8 +162,9 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
                               f"with targets of shape {expected.shape}, not", y_true.shape)
         from_logits = getattr(self, "from_logits", False)
         if logits is not None and self.logits_of and not from_logits:
-            return mean(self.values(y_true, logits, True))
-        return mean(self.values(y_true, y_pred, from_logits))
+            y_pred, from_logits = logits, True
+        values = self.values(widened(y_true), widened(y_pred), from_logits)
+        return mean(OPS.cast(values, y_pred.dtype))
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """The loss of numbers, as in Keras: on arrays or tensors, or in a `train_step`.

@@ -37,9 +37,9 @@ class _Overlap(Loss):
 
 
 class Tversky(_Overlap, names=("tversky",)):
-    """1 - the Tversky index of regions: `both / (both + alpha * a + beta * b)`.
+    """1 - the Tversky index of regions: `common / (common + alpha * a + beta * b)`.
 
-    `both` is the sum of `y_true * y_pred`, `a` that of `y_true * (1 - y_pred)` and `b` that of
+    `common` is the sum of `y_true * y_pred`, `a` that of `y_true * (1 - y_pred)` and `b` that of
     `(1 - y_true) * y_pred`.
 
     Args:
@@ -59,11 +59,11 @@ class Tversky(_Overlap, names=("tversky",)):
         super().__init__(axis)
 
     def lack(self, y_true: Value, y_pred: Value, axes: tuple[int, ...]) -> Value:
-        both = OPS.sum(y_true * y_pred, axis=axes)
+        common = OPS.sum(y_true * y_pred, axis=axes)
         missed = OPS.sum(y_true * (1.0 - y_pred), axis=axes)
-        more = OPS.sum((1.0 - y_true) * y_pred, axis=axes)
-        return 1.0 - both / (
-            both + missed * self.alpha + more * self.beta + EPSILON)
+        invented = OPS.sum((1.0 - y_true) * y_pred, axis=axes)
+        return 1.0 - common / (
+            common + missed * self.alpha + invented * self.beta + EPSILON)
 
 
 class Dice(_Overlap, names=("dice",)):
@@ -83,6 +83,6 @@ class Dice(_Overlap, names=("dice",)):
         super().__init__(axis)
 
     def lack(self, y_true: Value, y_pred: Value, axes: tuple[int, ...]) -> Value:
-        both = OPS.sum(y_true * y_pred, axis=axes)
+        common = OPS.sum(y_true * y_pred, axis=axes)
         total = OPS.sum(y_true, axis=axes) + OPS.sum(y_pred, axis=axes)
-        return 1.0 - both * 2.0 / (total + EPSILON)
+        return 1.0 - common * 2.0 / (total + EPSILON)

@@ -33,7 +33,7 @@ class MetricFunction:
         metric = self.metric(**arguments)
 
         def numbers(y: Value, x: Value) -> Value:
-            values = metric.values(y, x)
+            values = metric.values(y, x if x.dtype.is_float else ops.cast(x, "float32"))
             return ops.cast(values, "float32") if values.dtype is boolean else values
 
         return on_numbers(f"function {self.__name__!r}", metric, numbers, [y_true, y_pred])

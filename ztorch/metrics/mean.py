@@ -100,10 +100,11 @@ def _sums(values: Any, weights: Any) -> tuple[Any, Any]:
         numbers = np.asarray(values, np.float64)
         counted = np.asarray(weights, np.float64)
         more = (1,) * (numbers.ndim - counted.ndim)
-        each = np.broadcast_to(counted.reshape((*counted.shape, *more)), numbers.shape)
-        return (numbers * each).sum(), each.sum()
+        shares = np.broadcast_to(counted.reshape((*counted.shape, *more)), numbers.shape)
+        return (numbers * shares).sum(), shares.sum()
+    values = values if values.dtype.is_float else OPS.cast(values, "float32")
     if isinstance(weights, Value):
         more = (1,) * (values.rank - weights.rank)  # rows may have several values
         weights = OPS.cast(OPS.reshape(weights, (*weights.shape, *more)), values.dtype)
-    each = OPS.ones_like(values) * weights
-    return OPS.sum(values * each), OPS.sum(each)
+    shares = OPS.ones_like(values) * weights
+    return OPS.sum(values * shares), OPS.sum(shares)

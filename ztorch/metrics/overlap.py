@@ -70,20 +70,20 @@ class IoU(SumMetric, names=("io_u", "iou")):
                 "predicted": OPS.sum(weigh(predicted), axis=axes)}
 
     def result(self, sums: Mapping[str, Value]) -> Value:
-        both = sums["both"]
-        union = sums["true"] + sums["predicted"] - both
+        common = sums["both"]
+        union = sums["true"] + sums["predicted"] - common
         chosen = np.zeros(self.num_classes)
         chosen[list(self.target_class_ids)] = 1
-        counted = OPS.cast(OPS.not_equal(union, 0.0), both.dtype) * constant(chosen, both.dtype)
-        return ratio(OPS.sum(ratio(both, union) * counted), OPS.sum(counted))
+        counted = OPS.cast(OPS.not_equal(union, 0.0), union.dtype) * constant(chosen, union.dtype)
+        return ratio(OPS.sum(ratio(common, union) * counted), OPS.sum(counted))
 
 
 class BinaryIoU(IoU, names=("binary_io_u", "binary_iou")):
-    """Intersection over union of two classes; predictions above a threshold are class 1.
+    """Intersection over union of two classes; predictions from a threshold on are class 1.
 
     Args:
         target_class_ids: The classes that count. Default: `(0, 1)`.
-        threshold: Predictions above it are class 1, others class 0. Default: `0.5`.
+        threshold: Predictions of at least it are class 1, others class 0. Default: `0.5`.
         name: Name in the history. `None` uses the metric's own name. Default: `None`.
 
     Examples:
@@ -97,8 +97,8 @@ class BinaryIoU(IoU, names=("binary_io_u", "binary_iou")):
         self.threshold = number("BinaryIoU(threshold=...)", threshold)
 
     def sums(self, y_true: Value, y_pred: Value, weigh: Weigh) -> dict[str, Value]:
-        above = OPS.cast(y_pred >= self.threshold, y_pred.dtype)
-        return super().sums(y_true, above, weigh)
+        labels = OPS.cast(y_pred >= self.threshold, y_pred.dtype)
+        return super().sums(y_true, labels, weigh)
 
 
 class OneHotIoU(IoU, names=("one_hot_io_u", "one_hot_iou")):

@@ -196,13 +196,13 @@ def _bits(x: Value, to: DType) -> Value:
     small, large = sorted((x.dtype.bits, to.bits))
     if small == large or small % 8 or not x.rank or x.shape[-1] * x.dtype.bits % to.bits:
         return OPS.bitcast(x, to)  # raises an error for other sizes
-    part, whole, count = f"uint{small}", f"uint{large}", large // small
+    narrow, wide, count = f"uint{small}", f"uint{large}", large // small
     if to.bits == small:
-        bits = OPS.bitcast(x, whole)
-        parts = [OPS.cast(OPS.shift_right(bits, small * k), part) for k in range(count)]
+        bits = OPS.bitcast(x, wide)
+        parts = [OPS.cast(OPS.shift_right(bits, small * k), narrow) for k in range(count)]
         joined = OPS.reshape(OPS.stack(*parts, axis=-1), (*x.shape[:-1], x.shape[-1] * count))
     else:
-        rows = OPS.reshape(OPS.cast(OPS.bitcast(x, part), whole), (*x.shape[:-1], -1, count))
+        rows = OPS.reshape(OPS.cast(OPS.bitcast(x, narrow), wide), (*x.shape[:-1], -1, count))
         shifted = [OPS.shift_left(rows[..., k], small * k) for k in range(count)]
         joined = reduce(OPS.bitwise_or, shifted)
     return OPS.bitcast(joined, to)
@@ -220,6 +220,8 @@ def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
     Returns:
         A matrix with a row for each number.
     """
+    if x.rank != 1:
+        raise shape_error("ops.vander takes a vector, not", x.shape)
     count = x.shape[0] if N is None else N
     if not count:
         return OPS.full((x.size, 0), 0, x.dtype)

@@ -21,13 +21,14 @@ def cov(x: Value, rowvar: bool = True, correction: float = 1) -> Value:
         A square float matrix; a number for a vector.
     """
     [x] = as_floats(x)
-    if x.rank > 2:
+    if x.rank not in (1, 2):
         raise shape_error("ops.cov takes a matrix or a vector, not", x.shape)
     rows = x if x.rank == 2 and rowvar else OPS.transpose(x, (1, 0)) if x.rank == 2 else (
         OPS.expand_dims(x, 0))
-    apart = rows - OPS.mean(rows, -1, True)
-    together = OPS.matmul(apart, OPS.transpose(apart, (1, 0))) / (rows.shape[-1] - correction)
-    return together if x.rank == 2 else OPS.reshape(together, ())
+    deviations = rows - OPS.mean(rows, -1, True)
+    products = OPS.matmul(deviations, OPS.transpose(deviations, (1, 0)))
+    covariance = products / (rows.shape[-1] - correction)
+    return covariance if x.rank == 2 else OPS.reshape(covariance, ())
 
 
 @composition(Sample(((7,), (3,))), Sample(((7,), (3,)), {"mode": "valid"}))
@@ -95,14 +96,14 @@ def gradient(y: Value, dx: float = 1.0, axis: int | None = None) -> Value:
     if y.shape[a] < 2:
         raise shape_error("ops.gradient needs two numbers along its axis, not", y.shape)
 
-    def apart(late: slice, early: slice, distance: float) -> Value:
-        at = (slice(None),) * a
-        there, here = (*at, late), (*at, early)
-        return (y[there] - y[here]) / distance
+    def slope(late: slice, early: slice, distance: float) -> Value:
+        before = (slice(None),) * a
+        last, first = (*before, late), (*before, early)
+        return (y[last] - y[first]) / distance
 
-    inside = apart(slice(2, None), slice(None, -2), 2.0 * dx)
-    return OPS.concat([apart(slice(1, 2), slice(0, 1), dx), inside,
-                       apart(slice(-1, None), slice(-2, -1), dx)], axis=a)
+    inside = slope(slice(2, None), slice(None, -2), 2.0 * dx)
+    return OPS.concat([slope(slice(1, 2), slice(0, 1), dx), inside,
+                       slope(slice(-1, None), slice(-2, -1), dx)], axis=a)
 
 
 @composition(Sample(((3,), (3, 4))))

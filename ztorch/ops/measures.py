@@ -106,17 +106,19 @@ def corrcoef(x: Value) -> Value:
     """The correlation of each pair of rows, from -1 to 1.
 
     Args:
-        x: One row of numbers per variable.
+        x: One row of numbers per variable, or a vector.
 
     Returns:
         A square float matrix; a number for a vector.
     """
     [x] = as_floats(x)
+    if x.rank not in (1, 2):
+        raise shape_error("ops.corrcoef takes a matrix or a vector, not", x.shape)
     rows = OPS.reshape(x, (-1, x.shape[-1]))
-    apart = rows - OPS.mean(rows, -1, True)
-    together = OPS.matmul(apart, OPS.transpose(apart, (1, 0)))
-    spread = OPS.sqrt(OPS.sum(apart * apart, -1))
-    scaled = together / (OPS.expand_dims(spread, 0) * OPS.expand_dims(spread, 1))
+    deviations = rows - OPS.mean(rows, -1, True)
+    products = OPS.matmul(deviations, OPS.transpose(deviations, (1, 0)))
+    length = OPS.sqrt(OPS.sum(deviations * deviations, -1))
+    scaled = products / (OPS.expand_dims(length, 0) * OPS.expand_dims(length, 1))
     return OPS.clip(scaled if x.rank > 1 else OPS.reshape(scaled, ()), -1.0, 1.0)
 
 
@@ -133,8 +135,8 @@ def cdist(x: Value, y: Value) -> Value:
     """
     [x], [y] = as_floats(x), as_floats(y)
     columns = OPS.expand_dims(OPS.swapaxes(y, -1, -2), -3)  # neighbors in memory are other rows
-    apart = OPS.expand_dims(x, -1) - columns
-    return root(OPS.sum(apart * apart, -2))
+    differences = OPS.expand_dims(x, -1) - columns
+    return root(OPS.sum(differences * differences, -2))
 
 
 @composition(Sample(((3, 4), (3, 4)), {"max_val": 2.0}))

@@ -138,12 +138,13 @@ class Nadam(Optimizer, names=("nadam",)):
         self.epsilon = number("Nadam(epsilon=...)", epsilon, least=0)
 
     def step(self, weight: Value, gradient: Value, rate: Value, slots: Slots) -> Value:
-        now, ahead = (self.beta_1 * (1.0 - 0.5 * OPS.exp(n * math.log(0.96)))
-                      for n in (slots.count, slots.count + 1.0))
-        product = slots.set("product", slots.state("product", (), 1.0) * now)
+        decay, next_decay = (self.beta_1 * (1.0 - 0.5 * OPS.exp(n * math.log(0.96)))
+                             for n in (slots.count, slots.count + 1.0))
+        product = slots.set("product", slots.state("product", (), 1.0) * decay)
         m = slots.set("m", slots["m"] + (gradient - slots["m"]) * (1.0 - self.beta_1))
         v = slots.set("v", slots["v"] + (gradient * gradient - slots["v"]) * (1.0 - self.beta_2))
-        mean = m * (ahead / (1.0 - product * ahead)) + gradient * ((1.0 - now) / (1.0 - product))
+        mean = (m * (next_decay / (1.0 - product * next_decay))
+                + gradient * ((1.0 - decay) / (1.0 - product)))
         return mean * rate / (OPS.sqrt(v / bias(self.beta_2, slots.count)) + self.epsilon)
 
 

@@ -16,6 +16,7 @@ from ztorch.errors import ConfigError
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.running_step import running_step
 from ztorch.graph.value import Value, layer_scope
+from ztorch.ops.reduction import widened
 from ztorch.optimizers.around import accumulated, averaged, shrunk
 from ztorch.optimizers.slots import Slots
 from ztorch.optimizers.steps_on_tensors import StepsOnTensors
@@ -220,7 +221,8 @@ class Optimizer(StepsOnTensors, Named, family="optimizer", such_as="sgd"):
         updates: dict[Value, Value] = {}
         d = params[0].dtype
         if isinstance(self.learning_rate, LearningRateSchedule):
-            rate = self.learning_rate.graph(OPS.cast(step, d))
+            exact = widened(params[0]).dtype  # 16 bits count to 256 or 2048
+            rate = OPS.cast(self.learning_rate.graph(OPS.cast(step, exact)), d)
         else:
             rate = leaf("state", f"{self.states_under}/learning_rate", (), d,
                         np.asarray(self.learning_rate, d.working), trainable=False,

@@ -83,8 +83,8 @@ class MultiOptimizer(Optimizer, names=("multi_optimizer",)):
         self.optimizer_map = optimizer_map
         self.optimizers: list[Optimizer] = []
         if isinstance(optimizer_map, OptimizerMap):
-            for each in (*optimizer_map.patterns.values(), optimizer_map.default_optimizer):
-                self._place(each)
+            for optimizer in (*optimizer_map.patterns.values(), optimizer_map.default_optimizer):
+                self._place(optimizer)
 
     def _place(self, optimizer: Any) -> int:
         """The index of an optimizer among all of them."""
