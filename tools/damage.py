@@ -77,10 +77,10 @@ def _spots(message: Any) -> Iterator[tuple[Any, Any, int | None]]:
     """Every field of a message and of those in it: its owner, and its position of several."""
     for field, value in message.ListFields():
         several = not isinstance(value, (str, bytes)) and hasattr(value, "__len__")
-        for k, each in enumerate(value) if several else ((None, value),):
+        for k, item in enumerate(value) if several else ((None, value),):
             yield message, field, k
-            if hasattr(each, "ListFields"):
-                yield from _spots(each)
+            if hasattr(item, "ListFields"):
+                yield from _spots(item)
 
 
 def json_changed(text: bytes, rng: random.Random) -> bytes:
@@ -96,14 +96,14 @@ def json_changed(text: bytes, rng: random.Random) -> bytes:
                 waiting.append(value)
     if not spots:
         return text + b","
-    (owner, key), (other, other_key) = rng.choice(spots), rng.choice(spots)
+    (owner, key), (source, source_key) = rng.choice(spots), rng.choice(spots)
     way = rng.randrange(5)
     if way == 0:
         del owner[key]
     elif way == 1:
         owner[key] = rng.choice((None, [], {}, "x", -1, 1.5, True, [[1]], {"a": 1}))
     elif way == 2:
-        owner[key] = json.loads(json.dumps(other[other_key]))
+        owner[key] = json.loads(json.dumps(source[source_key]))
     else:
         owner[key] = odd(owner[key], rng)
     return json.dumps(root).encode()

@@ -253,7 +253,7 @@ FAULTS = [
     Fault("graph", "ztorch/graph/passes.py", "if v.attrs[\"role\"] != \"constant\" or", "if", "graph/test_passes.py"),
     Fault("interchange", "ztorch/interchange/onnx/wire.py", "_TEXT, _FOUR = 0, 1, 2, 5", "_TEXT, _FOUR = 0, 1, 2, 4", "interchange/test_onnx_damage.py"),
     Fault("interchange", "ztorch/interchange/onnx/nodes/movement.py", "min(times, default=0) < 0", "min(times, default=0) < -2", "interchange/test_onnx_damage.py"),
-    Fault("interchange", "ztorch/interchange/onnx/nodes/resizing.py", "(at > one.old - 1)", "(at >= one.old - 1)", "interchange/test_onnx_nodes.py"),
+    Fault("interchange", "ztorch/interchange/onnx/nodes/resizing.py", "(at > change.old - 1)", "(at >= change.old - 1)", "interchange/test_onnx_nodes.py"),
     Fault("weights", "ztorch/weights/matching.py", "if len(theirs) == len(modules) and", "if", "weights/test_torch.py"),
     Fault("model", "ztorch/model/row_scores.py", "            self.of_batches.add(loss.name)", "            pass", "model/test_own_metrics.py"),
     Fault("model", "ztorch/model/objectives.py", "            if not value:", "            if value is None:", "model/test_own_metrics.py"),

@@ -220,8 +220,8 @@ def _step(x: np.ndarray) -> float:
     """The step of a float dtype at 1; 0 for integers."""
     if x.dtype.name == "bfloat16":
         return 2.0 ** -7
-    whole = x.dtype.name in ("float16", "float32", "float64")  # float8 and the like are codes
-    return float(np.finfo(x.dtype).eps) if whole else 0.0
+    is_plain = x.dtype.name in ("float16", "float32", "float64")  # float8 and the like are codes
+    return float(np.finfo(x.dtype).eps) if is_plain else 0.0
 
 
 def _short(error: Exception) -> str:

@@ -86,9 +86,9 @@ def _by_shifts(rows: np.ndarray, shifts: tuple[int, ...], mask: int) -> np.ndarr
     return (parts & mask).astype(np.int16).reshape(len(rows), -1)
 
 
-def _spread(scales: np.ndarray, each: int) -> np.ndarray:
+def _spread(scales: np.ndarray, count: int) -> np.ndarray:
     """Repeats each scale for the numbers that it applies to."""
-    return np.repeat(scales.astype(np.float32), each, axis=1)
+    return np.repeat(scales.astype(np.float32), count, axis=1)
 
 
 def _six_bits(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

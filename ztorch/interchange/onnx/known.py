@@ -15,14 +15,14 @@ def variables(x: Value) -> list[Value]:
     return [v for v in topological([x]) if v.op.kind == "leaf" and v.attrs["role"] != "constant"]
 
 
-def numbers_now(x: Value) -> np.ndarray | None:
+def constant_numbers(x: Value) -> np.ndarray | None:
     """A value as numbers, if it depends only on constants and is small."""
     return None if variables(x) else _evaluated(x)
 
 
-def known_now(x: Value) -> np.ndarray | Value:
+def folded(x: Value) -> np.ndarray | Value:
     """A value as numbers if it depends only on constants and is small, else the value itself."""
-    numbers = numbers_now(x) if x.dtype.in_numpy else None
+    numbers = constant_numbers(x) if x.dtype.in_numpy else None
     return x if numbers is None else numbers
 
 

@@ -20,7 +20,7 @@ from ztorch.interchange.onnx.contents import (
     StoredCodes,
 )
 from ztorch.interchange.onnx.formats import CodeFormat
-from ztorch.interchange.onnx.known import is_even, numbers_now, variables
+from ztorch.interchange.onnx.known import constant_numbers, is_even, variables
 from ztorch.interchange.onnx.protobuf import DTYPES
 from ztorch.layers.context import Context
 
@@ -209,7 +209,7 @@ class Node:
         if isinstance(tensor, Coded):
             tensor = tensor.codes
         if isinstance(tensor, Value):
-            value = numbers_now(tensor)
+            value = constant_numbers(tensor)
             if value is None:
                 names = tuple(v.attrs["name"] for v in variables(tensor))
                 raise NeedsNumbers(

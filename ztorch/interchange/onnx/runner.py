@@ -16,7 +16,7 @@ from ztorch.interchange.onnx import nodes as _nodes  # noqa: F401 (fills NODES)
 from ztorch.interchange.onnx.contents import InnerGraph, NodeSpec, SizeNumbers, StoredCodes
 from ztorch.interchange.onnx.faults import NodesInside, UnsupportedNode, error_for
 from ztorch.interchange.onnx.file import OnnxReader, versions
-from ztorch.interchange.onnx.known import known_now
+from ztorch.interchange.onnx.known import folded
 from ztorch.interchange.onnx.node import (
     MOVES,
     NODES,
@@ -94,7 +94,7 @@ class NodeRunner:
                 need_memory(f"{self.path}: the result of node {spec}", r.nbytes // self.rows,
                             "its shape is probably wrong")
         if all(isinstance(tensors[name], np.ndarray) for name in spec.reads if name):
-            return tuple(known_now(r) if isinstance(r, Value) else r for r in results)
+            return tuple(folded(r) if isinstance(r, Value) else r for r in results)
         return results
 
     def _need_real(self, spec: NodeSpec, y: Value) -> None:

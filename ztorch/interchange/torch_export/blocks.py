@@ -37,7 +37,7 @@ def unfolded(graph: Message) -> tuple[list[Message], dict[str, Message]]:
         stops = str(call["target"]) == _GRADIENTS and not arguments[0]["as_bool"]
         calls += ({"target": _DETACH if stops else _ALIAS, "name": f"{label}.{_name(to)}",
                    "inputs": [{"name": "self", "arg": _renamed(source, names)}], "outputs": [to]}
-                  for to, source in zip(_each(call["outputs"]), inner["outputs"], strict=True))
+                  for to, source in zip(_results(call["outputs"]), inner["outputs"], strict=True))
     return calls, types
 
 
@@ -50,7 +50,7 @@ def _body(target: str, arguments: list[Any]) -> Message | None:
     return inner
 
 
-def _each(outputs: list[Message]) -> Iterator[Message]:
+def _results(outputs: list[Message]) -> Iterator[Message]:
     """The results of a call, one by one."""
     for output in outputs:
         if "as_tensors" in output:

@@ -129,8 +129,8 @@ def _max_roi_pool(n: Node) -> Result:
 
 def _bins(start: Value, end: Value, count: int, size: int) -> tuple[Value, Value]:
     """The start and end of each bin of each region, (regions, bins), on an axis of that size."""
-    each = OPS.expand_dims(OPS.maximum(end - start + 1.0, 1.0) / float(count), 1)
+    size_of_bin = OPS.expand_dims(OPS.maximum(end - start + 1.0, 1.0) / float(count), 1)
     numbers = constant(np.arange(count)[None], start.dtype)
     start = OPS.expand_dims(start, 1)
-    begins, ends = OPS.floor(numbers * each), OPS.ceil((numbers + 1.0) * each)
+    begins, ends = OPS.floor(numbers * size_of_bin), OPS.ceil((numbers + 1.0) * size_of_bin)
     return (OPS.clip(start + begins, 0.0, float(size)), OPS.clip(start + ends, 0.0, float(size)))

@@ -30,7 +30,7 @@ def channels_first(x: Value) -> Value:
     return OPS.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
 
 
-def each(n: Node, name: str, count: int) -> Shape:
+def per_axis(n: Node, name: str, count: int) -> Shape:
     """An attribute with a number for each of `count` axes; ones if the node lacks it."""
     numbers = n.ints(name) or (1,) * count
     if len(numbers) != count or not 1 <= min(numbers) <= max(numbers) <= LIMIT:
@@ -92,7 +92,7 @@ def convolved(n: Node, x: Value, kernel: Value) -> Value:
     x, count = channels_last(x), kernel.rank - 2
     if x.rank != kernel.rank:
         raise ValueError(f"inputs of {x.rank} axes and a kernel of {kernel.rank}")
-    stride, dilation = each(n, "strides", count), each(n, "dilations", count)
+    stride, dilation = per_axis(n, "strides", count), per_axis(n, "dilations", count)
     span = spans(kernel.shape[2:], dilation)
     x, pads, padded = with_ends(n, x, span, stride, pads_of(n, x.shape[1:-1], span, stride), 0)
     kernel = OPS.transpose(kernel, (*range(2, kernel.rank), 1, 0))
@@ -118,7 +118,7 @@ def _conv_transpose(n: Node) -> Result:
     full_x, kernel = channels_last(n.value(0)), n.value(1)
     x = masked(n, full_x, range(1, full_x.rank - 1), 0)
     count, groups = kernel.rank - 2, n.attr("group", 1)
-    stride, dilation = each(n, "strides", count), each(n, "dilations", count)
+    stride, dilation = per_axis(n, "strides", count), per_axis(n, "dilations", count)
     extra = n.ints("output_padding") or (0,) * count
     if x.rank != kernel.rank or x.shape[-1] != kernel.shape[0] or x.shape[-1] % groups:
         raise ValueError(f"inputs {n.shape(0)} and kernel {kernel.shape} in {groups} groups")
@@ -145,7 +145,7 @@ def _conv_transpose(n: Node) -> Result:
 def _max_unpool(n: Node) -> Result:
     x, at = n.value(0), n.value(1)
     count = x.rank - 2
-    size, stride = each(n, "kernel_shape", count), each(n, "strides", count)
+    size, stride = per_axis(n, "kernel_shape", count), per_axis(n, "strides", count)
     pads = pads_of(n, (0,) * count, (0,) * count, stride)
     sizes = tuple((m - 1) * s - a - b + k for m, s, (a, b), k in zip(
         x.shape[2:], stride, pads, size, strict=True))
@@ -170,7 +170,7 @@ def _fold(n: Node, x: Value) -> Value:
     """Adds up columns at the positions that their windows come from."""
     image, block = (tuple(int(m) for m in n.array(k)) for k in (1, 2))
     count = len(image)
-    dilation, stride = each(n, "dilations", count), each(n, "strides", count)
+    dilation, stride = per_axis(n, "dilations", count), per_axis(n, "strides", count)
     pads = n.ints("pads") or (0,) * (2 * count)
     wide = tuple(m + a + b for m, a, b in zip(image, pads[:count], pads[count:], strict=True))
     moves = tuple((m - k) // s + 1 for m, k, s in zip(wide, spans(block, dilation), stride,

@@ -119,8 +119,8 @@ def _sign(n: Node) -> Result:
     zero, ones = OPS.zeros_like(x), OPS.ones_like(x)
     if x.dtype.kind == "u":
         return OPS.where(OPS.greater(x, zero), ones, zero)
-    other = OPS.where(OPS.isnan(x), x, zero) if x.dtype.is_float else zero
-    return OPS.where(OPS.greater(x, zero), ones, OPS.where(OPS.less(x, zero), -ones, other))
+    neither = OPS.where(OPS.isnan(x), x, zero) if x.dtype.is_float else zero
+    return OPS.where(OPS.greater(x, zero), ones, OPS.where(OPS.less(x, zero), -ones, neither))
 
 
 @node("IsNaN")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.known import numbers_now
+from ztorch.interchange.onnx.known import constant_numbers
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.padded_tensors import is_padded, part_of
 
@@ -68,7 +68,7 @@ def own_axes(x: Value, indices: Value, batch: int = 0) -> int:
     rank = indices.rank - 1
     for k, (axis, column) in enumerate(zip(range(batch, rank), columns, strict=False)):
         size = indices.shape[axis]
-        at = numbers_now(column) if size == x.shape[axis] else None
+        at = constant_numbers(column) if size == x.shape[axis] else None
         ramp = np.arange(size).reshape(-1, *(1,) * (rank - axis))
         if at is None or not (at == ramp).all():
             return k

@@ -120,9 +120,9 @@ def split_heads(x: Value, heads: int) -> Value:
 def _with_bias(q: Value, k: Value, v: Value, bias: Value, causal: bool, scale: float) -> Value:
     """Attention with a mask of numbers, which are added to the scores."""
     if k.shape[1] != q.shape[1]:
-        each = q.shape[1] // k.shape[1]
+        sharing = q.shape[1] // k.shape[1]
         k, v = (OPS.reshape(OPS.broadcast_to(OPS.expand_dims(x, 2), (
-            *x.shape[:2], each, *x.shape[2:])), (x.shape[0], -1, *x.shape[2:])) for x in (k, v))
+            *x.shape[:2], sharing, *x.shape[2:])), (x.shape[0], -1, *x.shape[2:])) for x in (k, v))
     scores = OPS.matmul(q, OPS.transpose(k, (0, 1, 3, 2))) * scale + bias
     if causal:
         rows, columns = (OPS.iota(scores.shape, axis) for axis in (-2, -1))

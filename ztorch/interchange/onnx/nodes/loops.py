@@ -10,7 +10,7 @@ import numpy as np
 from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.known import numbers_now, variables
+from ztorch.interchange.onnx.known import constant_numbers, variables
 from ztorch.interchange.onnx.node import (
     NeedsNumbers,
     Node,
@@ -128,7 +128,7 @@ def _if(n: Node) -> Result:
     pred, _, _ = n.input(0), n.attr("then_branch"), n.attr("else_branch")
     if isinstance(pred, np.ndarray):
         return tuple(n.inside("then_branch" if pred.all() else "else_branch"))
-    condition = numbers_now(pred) if isinstance(pred, Value) else None
+    condition = constant_numbers(pred) if isinstance(pred, Value) else None
     if condition is not None:
         return tuple(n.inside("then_branch" if condition.all() else "else_branch"))
     branches = [lambda name=name: tuple(n.as_value(x) for x in n.inside(name))

@@ -134,9 +134,9 @@ def _multi_head_attention(n: Node) -> Result:
     if x.rank == 5:  # queries, keys and values in one tensor
         q, k, v = (OPS.transpose(x[:, :, :, j], (0, 2, 1, 3)) for j in range(3))
     elif n.value(1).rank == 5:
-        both = n.value(1)
+        packed = n.value(1)
         q = split_heads(x, heads)
-        k, v = (OPS.transpose(both[:, :, :, j], (0, 2, 1, 3)) for j in range(2))
+        k, v = (OPS.transpose(packed[:, :, :, j], (0, 2, 1, 3)) for j in range(2))
     else:
         q = split_heads(x, heads)
         k, v = (n.value(j) for j in (1, 2))

@@ -142,8 +142,8 @@ def _split(n: Node) -> Result:
     size = x.shape[axis]
     sizes = n.ints("split", 1)
     if sizes is None:
-        each = -(-size // count)
-        sizes = (*(each,) * (count - 1), size - each * (count - 1))
+        longest = -(-size // count)
+        sizes = (*(longest,) * (count - 1), size - longest * (count - 1))
     if len(sizes) != count or sum(sizes) != size or min(sizes) < 0:
         raise ValueError(f"parts of {sizes} do not make {size}")
     parts: list[Tensor] = []

@@ -16,8 +16,8 @@ from ztorch.interchange.onnx.nodes.convolution import (
     Shape,
     channels_first,
     channels_last,
-    each,
     pads_of,
+    per_axis,
     with_ends,
 )
 from ztorch.interchange.onnx.padded_tensors import is_padded, masked, real_count
@@ -61,8 +61,8 @@ class _Windows:
 
 def _geometry(n: Node, lengths: Shape) -> _Geometry:
     count = len(lengths)
-    size = each(n, "kernel_shape", count)
-    stride, dilation = each(n, "strides", count), each(n, "dilations", count)
+    size = per_axis(n, "kernel_shape", count)
+    stride, dilation = per_axis(n, "strides", count), per_axis(n, "dilations", count)
     return _Geometry(size, stride, dilation, pads_of(n, lengths, spans(size, dilation), stride),
                      bool(n.attr("ceil_mode", 0)), bool(n.attr("count_include_pad", 0)))
 

@@ -103,18 +103,19 @@ def _direction(n: Node, d: int, w: Value, r: Value) -> _Direction:
 
 def _functions(n: Node, d: int, directions: int) -> list[Function]:
     """The activations of a direction."""
-    each = len(_DEFAULT[n.op])
+    per_direction = len(_DEFAULT[n.op])
     names = n.attr("activations") or [*_DEFAULT[n.op]] * directions
-    if len(names) != each * directions:
+    if len(names) != per_direction * directions:
         raise ValueError(f"activations={names}")
     alphas, betas = iter(n.attr("activation_alpha") or ()), iter(n.attr("activation_beta") or ())
     limit = n.attr("clip")
     functions: list[Function] = []
     for name in names:
         function = _function(n, name, alphas, betas)
-        is_of_cell = n.op == "LSTM" and len(functions) % each == 2  # runtimes do not clip it
+        number = len(functions) % per_direction
+        is_of_cell = n.op == "LSTM" and number == 2  # runtimes do not clip it
         functions.append(function if limit is None or is_of_cell else _clipped(function, limit))
-    return functions[d * each:(d + 1) * each]
+    return functions[d * per_direction:(d + 1) * per_direction]
 
 
 def _function(n: Node, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:

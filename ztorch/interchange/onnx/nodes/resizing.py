@@ -45,20 +45,20 @@ def _resize(n: Node) -> Result:
     for k in (1, 2):  # the region and scales: files of opset 11 have empty ones
         n.has(k)
     outside = None
-    resized = [one for one in _axes(n, x)
-               if one.new != one.old or one.scale != 1.0 or one.region != (0.0, 1.0)]
-    for one in resized:
-        if one.new < 1 or one.new * one.old > 16 * LIMIT:
-            raise ValueError(f"{one.old} elements of an axis made {one.new}")
-    for one in resized:
-        if is_padded(n, x, {one.axis}):
-            x = _resize_rows(n, x, one, mode)
+    resized = [change for change in _axes(n, x)
+               if change.new != change.old or change.scale != 1.0 or change.region != (0.0, 1.0)]
+    for change in resized:
+        if change.new < 1 or change.new * change.old > 16 * LIMIT:
+            raise ValueError(f"{change.old} elements of an axis made {change.new}")
+    for change in resized:
+        if is_padded(n, x, {change.axis}):
+            x = _resize_rows(n, x, change, mode)
             continue
-        at = _sources(n, one)
-        x = _nearest(n, x, one, at) if mode == "nearest" else _weighted(n, x, one, at, mode)
+        at = _sources(n, change)
+        x = _nearest(n, x, change, at) if mode == "nearest" else _weighted(n, x, change, at, mode)
         if _transformation(n) == "tf_crop_and_resize":
-            beyond = (at < 0) | (at > one.old - 1)
-            shape = tuple(-1 if k == one.axis else 1 for k in range(x.rank))
+            beyond = (at < 0) | (at > change.old - 1)
+            shape = tuple(-1 if k == change.axis else 1 for k in range(x.rank))
             part = beyond.reshape(shape)
             outside = part if outside is None else outside | part
     if outside is not None and outside.any():
@@ -98,50 +98,50 @@ _SIZE_INDEPENDENT = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 _MARGIN = 2  # elements after the last one that a new element may be a mix of
 
 
-def _resize_rows(n: Node, x: Value, one: ResizedAxis, mode: str) -> Value:
+def _resize_rows(n: Node, x: Value, change: ResizedAxis, mode: str) -> Value:
     """Resizes an axis along which rows have different sizes. Elements after the last real one are
     copies of it. Where sizes are given, each row has its own scale."""
     if n.attr("antialias", 0) or n.attr("exclude_outside", 0) or (
             n.attr("keep_aspect_ratio_policy", "stretch") != "stretch"):
         n.mixes("antialias, exclude_outside or keep_aspect_ratio_policy along an open axis")
-    padding, axis = n.context.padding, one.axis
+    padding, axis = n.context.padding, change.axis
     sizes = row_sizes(n, x, axis)
-    new: Value | int = one.new
+    new: Value | int = change.new
     assert sizes is not None
-    scale = Fraction(one.scale).limit_denominator(64)
-    if one.target is None and abs(scale - Fraction(one.scale)) > 1e-6:
-        n.mixes(f"scale {one.scale} along an open axis: export it with sizes")
+    scale = Fraction(change.scale).limit_denominator(64)
+    if change.target is None and abs(scale - Fraction(change.scale)) > 1e-6:
+        n.mixes(f"scale {change.scale} along an open axis: export it with sizes")
     step = scale.numerator, 0, scale.denominator
-    if one.target is None and _transformation(n) not in _SIZE_INDEPENDENT:
+    if change.target is None and _transformation(n) not in _SIZE_INDEPENDENT:
         new = OPS.floor_divide(sizes * step[0], step[2])
-        return of_real_size(n, _interpolate_rows(n, x, one, mode, sizes, new), x, {axis: step})
-    if one.target is None:
-        at = OPS.minimum(OPS.iota((1, one.old + _MARGIN), 1, "int32"), sizes - 1)
+        return of_real_size(n, _interpolate_rows(n, x, change, mode, sizes, new), x, {axis: step})
+    if change.target is None:
+        at = OPS.minimum(OPS.iota((1, change.old + _MARGIN), 1, "int32"), sizes - 1)
         longer = picked(x, axis, at)
-        wide = replace(one, old=one.old + _MARGIN)
-        places = _sources(n, one)
+        wide = replace(change, old=change.old + _MARGIN)
+        places = _sources(n, change)
         y = (_nearest if mode == "nearest" else _weighted)(n, longer, wide, places, *(
             () if mode == "nearest" else (mode,)))
         return of_real_size(n, y, x, {axis: step})
     padded = padding.of(x)
-    if n.varies_with_sizes(3, one.target + 1)[one.target]:
-        target = padding.of_size(padded[axis].axis, one.new)
+    if n.varies_with_sizes(3, change.target + 1)[change.target]:
+        target = padding.of_size(padded[axis].axis, change.new)
         if target is None:
-            n.mixes(f"a size of {one.new} that no tensor before it has: give scales")
+            n.mixes(f"a size of {change.new} that no tensor before it has: give scales")
         new, padded[axis] = OPS.sum(OPS.cast(target.value, "int32"), 1, True), target
     else:
         del padded[axis]
-    return padding.declare(_interpolate_rows(n, x, one, mode, sizes, new), padded)
+    return padding.declare(_interpolate_rows(n, x, change, mode, sizes, new), padded)
 
 
-def _interpolate_rows(n: Node, x: Value, one: ResizedAxis, mode: str, old: Value,
+def _interpolate_rows(n: Node, x: Value, change: ResizedAxis, mode: str, old: Value,
                       new: Value | int) -> Value:
     """Interpolates rows, each from `old` real elements to `new` ones."""
-    at = _row_sources(n, one, old, new)
+    at = _row_sources(n, change, old, new)
     if mode == "nearest":
         nearest = _ROUNDINGS[n.attr("nearest_mode", "round_prefer_floor")](OPS, at)
         position = OPS.maximum(OPS.cast(nearest, "int32"), 0)
-        return picked(x, one.axis, OPS.minimum(position, old - 1))
+        return picked(x, change.axis, OPS.minimum(position, old - 1))
     first = OPS.floor(at)
     offset = at - first
     taps = ((1.0 - offset, offset) if mode == "linear" else
@@ -149,16 +149,16 @@ def _interpolate_rows(n: Node, x: Value, one: ResizedAxis, mode: str, old: Value
     total: Value | None = None
     for shift, weight in enumerate(taps, 0 if mode == "linear" else -1):
         position = OPS.minimum(OPS.maximum(OPS.cast(first, "int32") + shift, 0), old - 1)
-        weight = OPS.cast(spread(weight, x.rank, one.axis), x.dtype)
-        part = picked(x, one.axis, position) * weight
+        weight = OPS.cast(spread(weight, x.rank, change.axis), x.dtype)
+        part = picked(x, change.axis, position) * weight
         total = part if total is None else total + part
     assert total is not None
     return total
 
 
-def _row_sources(n: Node, one: ResizedAxis, old: Value, new: Value | int) -> Value:
+def _row_sources(n: Node, change: ResizedAxis, old: Value, new: Value | int) -> Value:
     """The position of each new element among the old ones of its row, (batch, elements)."""
-    k = OPS.cast(OPS.iota((1, one.new), 1, "int32"), "float32")
+    k = OPS.cast(OPS.iota((1, change.new), 1, "int32"), "float32")
     m = OPS.cast(old, "float32")
     count = OPS.cast(new, "float32") if isinstance(new, Value) else float(new)
     transformation = _transformation(n)
@@ -187,42 +187,43 @@ def _transformation(n: Node) -> str:
     return name
 
 
-def _sources(n: Node, one: ResizedAxis) -> np.ndarray:
+def _sources(n: Node, change: ResizedAxis) -> np.ndarray:
     """The position of each new element among the old ones. In float32, like ONNX Runtime, because
     rounding decides which of two neighbors is nearest."""
-    mode, k, scale = _transformation(n), np.arange(one.new, dtype=np.float32), np.float32(one.scale)
-    exact = one.scale * one.old  # how many elements the scale would give
-    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and one.new > 1):
+    mode, scale = _transformation(n), np.float32(change.scale)
+    k = np.arange(change.new, dtype=np.float32)
+    exact = change.scale * change.old  # how many elements the scale would give
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and change.new > 1):
         return (k + np.float32(0.5)) / scale - np.float32(0.5)
     if mode == "pytorch_half_pixel":
         return np.zeros(1)
     if mode == "half_pixel_symmetric":
-        offset = one.old / 2 * (1 - one.new / exact)
+        offset = change.old / 2 * (1 - change.new / exact)
         return np.float32(offset) + (k + np.float32(0.5)) / scale - np.float32(0.5)
     if mode == "asymmetric":
         return k / scale
     if mode == "tf_half_pixel_for_nn":  # of opset 11 and 12
         return (k + np.float32(0.5)) / scale
     if mode == "align_corners":
-        return k * ((one.old - 1) / (exact - 1) if exact != 1 else 0.0)
+        return k * ((change.old - 1) / (exact - 1) if exact != 1 else 0.0)
     if mode == "tf_crop_and_resize":
-        start, end = one.region
-        if one.new == 1:
-            return np.array([(start + end) * (one.old - 1) / 2])
-        return start * (one.old - 1) + k * ((end - start) * (one.old - 1) / (one.new - 1))
+        start, end = change.region
+        if change.new == 1:
+            return np.array([(start + end) * (change.old - 1) / 2])
+        return start * (change.old - 1) + k * ((end - start) * (change.old - 1) / (change.new - 1))
     n.unsupported(f"coordinate_transformation_mode={mode!r}")
 
 
-def _nearest(n: Node, x: Value, one: ResizedAxis, at: np.ndarray) -> Value:
+def _nearest(n: Node, x: Value, change: ResizedAxis, at: np.ndarray) -> Value:
     mode = n.attr("nearest_mode", "round_prefer_floor")
     if n.op == "Upsample" or n.opset < 11:  # which have no nearest_mode; as in ONNX Runtime
-        mode = "ceil" if one.scale < 1 else "floor"
+        mode = "ceil" if change.scale < 1 else "floor"
     if mode not in _ROUNDINGS:
         raise ValueError(f"nearest_mode={mode!r}")
-    axis = one.axis
-    index = np.clip(_ROUNDINGS[mode](np, at), 0, one.old - 1).astype(np.int32)
-    times, remainder = divmod(len(index), one.old)
-    if not remainder and np.array_equal(index, np.repeat(np.arange(one.old), times)):
+    axis = change.axis
+    index = np.clip(_ROUNDINGS[mode](np, at), 0, change.old - 1).astype(np.int32)
+    times, remainder = divmod(len(index), change.old)
+    if not remainder and np.array_equal(index, np.repeat(np.arange(change.old), times)):
         if axis > 1:  # channels last, as convolutions around it compute
             size = tuple(times if k == axis else 1 for k in range(2, x.rank))
             return channels_first(OPS.upsample(channels_last(x), size))
@@ -232,14 +233,14 @@ def _nearest(n: Node, x: Value, one: ResizedAxis, at: np.ndarray) -> Value:
     return OPS.take(x, constant(index), axis=axis)
 
 
-def _weighted(n: Node, x: Value, one: ResizedAxis, at: np.ndarray, mode: str) -> Value:
+def _weighted(n: Node, x: Value, change: ResizedAxis, at: np.ndarray, mode: str) -> Value:
     """Blends the old elements near each new one."""
     if mode not in ("linear", "cubic"):
         n.unsupported(f"mode={mode!r}")
-    matrix = weights(at, one.old, mode, n.attr("cubic_coeff_a", -0.75),
-                     min(one.scale, 1.0) if n.attr("antialias", 0) else 1.0,
+    matrix = weights(at, change.old, mode, n.attr("cubic_coeff_a", -0.75),
+                     min(change.scale, 1.0) if n.attr("antialias", 0) else 1.0,
                      bool(n.attr("exclude_outside", 0)))
-    return blend(x, matrix, one.axis)
+    return blend(x, matrix, change.axis)
 
 
 def weights(at: np.ndarray, old: int, mode: str, a: float = -0.75, scale: float = 1.0,

@@ -140,10 +140,10 @@ def _roi_align(n: Node) -> Result:
         regions = n.array(1).astype(np.float32) * scale
         spans = regions[:, [3, 2]] - regions[:, [1, 0]]
         spans = spans if half else np.maximum(spans, 1.0)
-        each = np.maximum(np.ceil(spans / np.array(bins)), 1).astype(int)
+        counts = np.maximum(np.ceil(spans / np.array(bins)), 1).astype(int)
     else:
-        each = np.full((count, 2), samples)
-    groups = {(int(a), int(b)): np.flatnonzero((each == (a, b)).all(1)) for a, b in each}
+        counts = np.full((count, 2), samples)
+    groups = {(int(a), int(b)): np.flatnonzero((counts == (a, b)).all(1)) for a, b in counts}
     order = np.concatenate([*groups.values()])
     for per_bin, members in groups.items():
         at = constant(members.astype(np.int32))

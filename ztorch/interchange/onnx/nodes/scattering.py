@@ -13,7 +13,7 @@ import numpy as np
 from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
-from ztorch.interchange.onnx.known import numbers_now
+from ztorch.interchange.onnx.known import constant_numbers
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.indexing import flat_positions, from_front, own_axes
 from ztorch.ir.opcodes import identity
@@ -86,7 +86,7 @@ def _last_updates(positions: Positions, count: int) -> Value:
 
 def _known(positions: Value) -> Positions:
     """Positions as numbers if they depend only on constants; equal lines are one."""
-    array = numbers_now(positions)
+    array = constant_numbers(positions)
     if array is None:
         return positions
     for axis in (0, 2):

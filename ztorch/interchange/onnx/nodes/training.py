@@ -15,8 +15,8 @@ DOMAIN = "ai.onnx.preview.training"
 def _groups(n: Node, count: int) -> list[list[Value]]:
     """The inputs after rate and step, grouped by role: in each group a tensor for each weight."""
     tensors = n.values()[2:]
-    each = len(tensors) // count
-    return [tensors[k * each:(k + 1) * each] for k in range(count)]
+    weights = len(tensors) // count
+    return [tensors[k * weights:(k + 1) * weights] for k in range(count)]
 
 
 def _results(rows: Sequence[tuple[Value, ...]]) -> Result:

@@ -45,8 +45,8 @@ def _floor_divide(w: Writer, v: Value, names: Names) -> str:
     if not v.dtype.is_float:
         return w.node("Div", [w.node("Sub", [names[0], w.node("Mod", names)]), names[1]])
     rest, differs = _truncated_remainder(w, v, names)  # a rounded quotient may be one too large
-    whole = w.node("Round", [w.node("Div", [w.node("Sub", [names[0], rest]), names[1]])])
-    y = w.node("Where", [differs, w.node("Sub", [whole, w.scalar(1, v)]), whole])
+    quotient = w.node("Round", [w.node("Div", [w.node("Sub", [names[0], rest]), names[1]])])
+    y = w.node("Where", [differs, w.node("Sub", [quotient, w.scalar(1, v)]), quotient])
     by_zero = w.node("Equal", [names[1], w.scalar(0, v)])
     return w.node("Where", [by_zero, w.node("Div", names), y])
 

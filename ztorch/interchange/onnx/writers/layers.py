@@ -101,11 +101,11 @@ def _recurrent(w: Writer, v: Value, layer: Any, x: Value, weight: Weights) -> No
         layer_bias = weight(layer.bias)
         bias[:len(layer_bias) if layer_bias.ndim == 2 else 1] = layer_bias
     # Two rows of biases, of the inputs and of the states, become one vector.
-    both = np.concatenate([_gates(row, layer)[0] for row in bias])[None]
+    biases = np.concatenate([_gates(row, layer)[0] for row in bias])[None]
     arrays = [w.array(_gates(weight(layer.kernel), layer), _label(layer, "kernel")),
               w.array(_gates(weight(layer.recurrent_kernel), layer),
                       _label(layer, "recurrent_kernel")),
-              w.array(both, _label(layer, "bias"))]
+              w.array(biases, _label(layer, "bias"))]
     functions = [_FUNCTIONS[f] for f in _functions(layer)]
     attrs: dict[str, Any] = {
         "hidden_size": layer.units, "activations": [name for name, _, _ in functions],
@@ -122,8 +122,8 @@ def _recurrent(w: Writer, v: Value, layer: Any, x: Value, weight: Weights) -> No
         # OpenVINO 2026.4 misreads two nodes of opposite directions on one tensor.
         steps = w.node("Slice", [steps, w.integers([-1]), w.integers([np.iinfo(np.int64).min]),
                                  w.integers([0]), w.integers([-1])])
-    every, last = w.outputs(op, [steps, *arrays], 2, **attrs)
+    outputs, last_outputs = w.outputs(op, [steps, *arrays], 2, **attrs)
     if layer.return_sequences:
-        w.record(v, w.node("Squeeze", [every, w.integers([1])]), (1, 0, 2))
+        w.record(v, w.node("Squeeze", [outputs, w.integers([1])]), (1, 0, 2))
     else:
-        w.record(v, w.node("Squeeze", [last, w.integers([0])]))
+        w.record(v, w.node("Squeeze", [last_outputs, w.integers([0])]))

@@ -141,8 +141,8 @@ def _reciprocal(c: OperatorCall) -> Result:
 def _same_numbers(c: OperatorCall) -> Result:
     real, imag = (c.node("Equal", a, b) for a, b in zip(
         _parts(c, c.tensor()), _parts(c, c.tensor("other")), strict=True))
-    both = c.node("And", real, imag)
-    return both if c.op == "eq" else c.node("Not", both)
+    equal = c.node("And", real, imag)
+    return equal if c.op == "eq" else c.node("Not", equal)
 
 
 @call("linalg_vector_norm", of_complex=True)

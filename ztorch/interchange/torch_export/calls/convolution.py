@@ -11,7 +11,7 @@ import numpy as np
 from ztorch.interchange.torch_export.translation import OperatorCall, Result, call
 
 
-def _each(c: OperatorCall, name: str, axes: int, default: int | None = None) -> list[int]:
+def _per_axis(c: OperatorCall, name: str, axes: int, default: int | None = None) -> list[int]:
     """An argument with an integer for each axis, which may also be one number for all axes."""
     values = c.integers(name, None if default is None else [default])
     return values * axes if len(values) == 1 else values
@@ -28,10 +28,10 @@ def _conv(c: OperatorCall) -> Result:
     if isinstance(padding, str):
         attrs["auto_pad"] = {"same": "SAME_UPPER", "valid": "VALID"}[padding]
     else:
-        attrs["pads"] = _each(c, "padding", axes, 0) * 2
+        attrs["pads"] = _per_axis(c, "padding", axes, 0) * 2
     return _batched(c, axes, lambda x: c.node(
-        "Conv", x, *_parameters(c), strides=_each(c, "stride", axes, 1),
-        dilations=_each(c, "dilation", axes, 1), group=c.get("groups", 1), **attrs))
+        "Conv", x, *_parameters(c), strides=_per_axis(c, "stride", axes, 1),
+        dilations=_per_axis(c, "dilation", axes, 1), group=c.get("groups", 1), **attrs))
 
 
 def _parameters(c: OperatorCall) -> list[str]:
@@ -46,10 +46,10 @@ def _conv_transpose(c: OperatorCall) -> Result:
 
 def _transposed(c: OperatorCall, axes: int) -> str:
     return _batched(c, axes, lambda x: c.node(
-        "ConvTranspose", x, *_parameters(c), strides=_each(c, "stride", axes, 1),
-        pads=_each(c, "padding", axes, 0) * 2, group=c.get("groups", 1),
-        output_padding=_each(c, "output_padding", axes, 0),
-        dilations=_each(c, "dilation", axes, 1)))
+        "ConvTranspose", x, *_parameters(c), strides=_per_axis(c, "stride", axes, 1),
+        pads=_per_axis(c, "padding", axes, 0) * 2, group=c.get("groups", 1),
+        output_padding=_per_axis(c, "output_padding", axes, 0),
+        dilations=_per_axis(c, "dilation", axes, 1)))
 
 
 def _axes(c: OperatorCall) -> int:
@@ -80,16 +80,16 @@ def _all_batched(c: OperatorCall, axes: int, operate: Callable[[str], list[str]]
 
 
 def _window(c: OperatorCall, axes: int) -> dict[str, Any]:
-    kernel = _each(c, "kernel_size", axes)
-    return {"kernel_shape": kernel, "pads": _each(c, "padding", axes, 0) * 2,
-            "strides": _each(c, "stride", axes) if c.get("stride") else kernel,
+    kernel = _per_axis(c, "kernel_size", axes)
+    return {"kernel_shape": kernel, "pads": _per_axis(c, "padding", axes, 0) * 2,
+            "strides": _per_axis(c, "stride", axes) if c.get("stride") else kernel,
             "ceil_mode": int(c.get("ceil_mode", False))}
 
 
 @call(*(f"max_pool{n}d{form}" for n in (1, 2, 3) for form in ("", "_with_indices")))
 def _max_pool(c: OperatorCall) -> Result:
     axes = _axes(c)
-    window = {**_window(c, axes), "dilations": _each(c, "dilation", axes, 1)}
+    window = {**_window(c, axes), "dilations": _per_axis(c, "dilation", axes, 1)}
     if not c.gives(1):
         return _batched(c, axes, lambda x: c.node("MaxPool", x, **window))
     sizes = [n for n in c.tensor().dims[-axes:] if isinstance(n, int)]
@@ -153,20 +153,20 @@ def _affine_grid(c: OperatorCall) -> Result:
 def _fold(c: OperatorCall) -> Result:
     sizes, block = (c.ints(*c.integers(name)) for name in ("output_size", "kernel_size"))
     return _batched(c, 1, lambda columns: c.node(
-        "Col2Im", columns, sizes, block, strides=_each(c, "stride", 2, 1),
-        pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1)))
+        "Col2Im", columns, sizes, block, strides=_per_axis(c, "stride", 2, 1),
+        pads=_per_axis(c, "padding", 2, 0) * 2, dilations=_per_axis(c, "dilation", 2, 1)))
 
 
 @call("im2col")
 def _unfold(c: OperatorCall) -> Result:
-    x, [height, width] = c.tensor(), _each(c, "kernel_size", 2)
+    x, [height, width] = c.tensor(), _per_axis(c, "kernel_size", 2)
     channels, n = int(x.dims[-3]), height * width
-    one = np.eye(n, dtype=x.dtype.working).reshape(n, 1, height, width)  # an element of the window
-    kernel = c.constant(np.tile(one, (channels, 1, 1, 1)))
+    elements = np.eye(n, dtype=x.dtype.working).reshape(n, 1, height, width)  # of the window
+    kernel = c.constant(np.tile(elements, (channels, 1, 1, 1)))
 
     def columns(images: str) -> str:
-        y = c.node("Conv", images, kernel, strides=_each(c, "stride", 2, 1), group=channels,
-                   pads=_each(c, "padding", 2, 0) * 2, dilations=_each(c, "dilation", 2, 1))
+        y = c.node("Conv", images, kernel, strides=_per_axis(c, "stride", 2, 1), group=channels,
+                   pads=_per_axis(c, "padding", 2, 0) * 2, dilations=_per_axis(c, "dilation", 2, 1))
         return c.node("Reshape", y, c.ints(0, channels * n, -1))
 
     return _batched(c, 2, columns)

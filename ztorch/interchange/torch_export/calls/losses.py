@@ -146,8 +146,9 @@ def _poisson(c: OperatorCall) -> Result:
       "cross_entropy_loss")
 def _class_loss(c: OperatorCall) -> Result:
     x, target, first = c.tensor(), c.tensor("target"), c.ints(0)
-    one = x.rank == 1  # one example, without a batch
-    name, classes = (c.node("Unsqueeze", v.name, first) if one else v.name for v in (x, target))
+    unbatched = x.rank == 1
+    name, classes = (c.node("Unsqueeze", v.name, first) if unbatched else v.name
+                     for v in (x, target))
     likely = c.node("LogSoftmax", name, axis=1) if c.op == "cross_entropy_loss" else name
     smooth = c.get("label_smoothing", 0.0)
     if target.dtype.is_float:
@@ -156,9 +157,10 @@ def _class_loss(c: OperatorCall) -> Result:
         y = _label_loss(c, x, likely, classes)
         if smooth:
             smoothed = _all_class_loss(c, x, likely, classes)
+            share = c.number(smooth / int(x.dims[not unbatched]), x.dtype)
             y = c.node("Add", c.node("Mul", y, c.number(1 - smooth, x.dtype)),
-                       c.node("Mul", smoothed, c.number(smooth / int(x.dims[not one]), x.dtype)))
-    return c.node("Squeeze", y, first) if one and not c.get("reduction", 1) else y
+                       c.node("Mul", smoothed, share))
+    return c.node("Squeeze", y, first) if unbatched and not c.get("reduction", 1) else y
 
 
 def _weights(c: OperatorCall) -> list[str]:
@@ -168,10 +170,10 @@ def _weights(c: OperatorCall) -> list[str]:
 
 def _label_loss(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
     """The loss for targets that are class numbers."""
-    _, some = _split_labels(c, classes)
-    each = c.node("GatherElements", _weighted_log_loss(c, x, likely),
-                  c.node("Unsqueeze", some, c.ints(1)), axis=1)
-    return _reduce_labels(c, x, c.node("Squeeze", each, c.ints(1)), classes)
+    _, labels = _split_labels(c, classes)
+    losses = c.node("GatherElements", _weighted_log_loss(c, x, likely),
+                  c.node("Unsqueeze", labels, c.ints(1)), axis=1)
+    return _reduce_labels(c, x, c.node("Squeeze", losses, c.ints(1)), classes)
 
 
 def _weighted_log_loss(c: OperatorCall, x: CallTensor, likely: str) -> str:
@@ -188,14 +190,14 @@ def _soft_target_loss(c: OperatorCall, x: CallTensor, likely: str, shares: str,
     if smooth:
         least = c.number(smooth / int(x.dims[x.rank > 1]), x.dtype)
         shares = c.node("Add", c.node("Mul", shares, c.number(1 - smooth, x.dtype)), least)
-    each = c.node("Mul", _weighted_log_loss(c, x, likely), shares)
-    return _total(c, c.node("ReduceSum", each, c.ints(1), keepdims=0))
+    losses = c.node("Mul", _weighted_log_loss(c, x, likely), shares)
+    return _total(c, c.node("ReduceSum", losses, c.ints(1), keepdims=0))
 
 
 def _all_class_loss(c: OperatorCall, x: CallTensor, likely: str, classes: str) -> str:
     """The sum over the losses with each class as the target."""
-    each = c.node("ReduceSum", _weighted_log_loss(c, x, likely), c.ints(1), keepdims=0)
-    return _reduce_labels(c, x, each, classes)
+    losses = c.node("ReduceSum", _weighted_log_loss(c, x, likely), c.ints(1), keepdims=0)
+    return _reduce_labels(c, x, losses, classes)
 
 
 def _split_labels(c: OperatorCall, classes: str) -> tuple[str, str]:
@@ -205,13 +207,13 @@ def _split_labels(c: OperatorCall, classes: str) -> tuple[str, str]:
     return ignored, c.node("Where", ignored, c.number(0, d), classes)
 
 
-def _reduce_labels(c: OperatorCall, x: CallTensor, each: str, classes: str) -> str:
+def _reduce_labels(c: OperatorCall, x: CallTensor, losses: str, classes: str) -> str:
     """The losses of labels, 0 for ignored ones. Their mean is weighted by class."""
-    ignored, some = _split_labels(c, classes)
+    ignored, labels = _split_labels(c, classes)
     zero, one = c.number(0, x.dtype), c.number(1, x.dtype)
-    each = c.node("Where", ignored, zero, each)
+    losses = c.node("Where", ignored, zero, losses)
     if c.get("reduction", 1) != 1:
-        return _total(c, each)
-    weight = c.node("Gather", _weights(c)[0], some, axis=0) if _weights(c) else one
+        return _total(c, losses)
+    weight = c.node("Gather", _weights(c)[0], labels, axis=0) if _weights(c) else one
     counts = c.node("ReduceSum", c.node("Where", ignored, zero, weight), keepdims=0)
-    return c.node("Div", c.node("ReduceSum", each, keepdims=0), counts)
+    return c.node("Div", c.node("ReduceSum", losses, keepdims=0), counts)

@@ -123,10 +123,10 @@ def _repeat_each(c: OperatorCall) -> Result:
         x = CallTensor(c.node("Reshape", x.name, c.ints(-1)), x.dtype, (-1,))
     axis = axis_of(c, x)
     wide = c.node("Unsqueeze", x.name, c.ints(axis + 1))
-    many = c.node("Tile", wide, c.ints(*[1] * (axis + 1), times, *[1] * (x.rank - axis - 1)))
+    repeated = c.node("Tile", wide, c.ints(*[1] * (axis + 1), times, *[1] * (x.rank - axis - 1)))
     ends = [c.node("Shape", x.name, start=axis + 1)] if axis < x.rank - 1 else []
     start = [c.node("Shape", x.name, start=0, end=axis)] if axis else []
-    return c.node("Reshape", many, c.node("Concat", *start, c.ints(-1), *ends, axis=0))
+    return c.node("Reshape", repeated, c.node("Concat", *start, c.ints(-1), *ends, axis=0))
 
 
 # -- order -----------------------------------------------------------------------------------------

@@ -36,14 +36,14 @@ def parts_of(c: OperatorCall) -> list[TensorPart]:
         return [TensorPart(axis, start, start + length)]
     if c.op.startswith("select"):
         index = c.get("index")
-        return [_one(axis, index)]
+        return [_at_position(axis, index)]
     if c.op.startswith("unbind"):
-        return [_one(axis, k) for k in range(len(c.result_names))]
+        return [_at_position(axis, k) for k in range(len(c.result_names))]
     sizes = _sizes(c, x, axis)
     return [TensorPart(axis, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
-def _one(axis: int, index: int | CallTensor) -> TensorPart:
+def _at_position(axis: int, index: int | CallTensor) -> TensorPart:
     return TensorPart(axis, index, (index + 1 or END) if isinstance(index, int) else index, 1, True)
 
 

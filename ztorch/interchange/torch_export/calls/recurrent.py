@@ -53,13 +53,14 @@ def _recurrent(c: OperatorCall) -> Result:
     states = states if isinstance(states, list) else [states]
     params: Sequence[CallTensor] = c.get("params")
     layers = c.get("num_layers")
-    each = len(params) // (layers * directions)
+    per_direction = len(params) // (layers * directions)
     x = c.x("input")
     if c.get("batch_first", False):
         x = c.node("Transpose", x, perm=[1, 0, 2])
     last: list[list[str]] = [[] for _ in states]
     for layer in range(layers):
-        weights = [params[(layer * directions + d) * each:][:each] for d in range(directions)]
+        weights = [params[(layer * directions + d) * per_direction:][:per_direction]
+                   for d in range(directions)]
         initial = [part(c, s.name, 0, layer * directions, (layer + 1) * directions) for s in states]
         outputs, *ends = _layer(c, x, weights, initial)
         x = c.node("Reshape", c.node("Transpose", outputs, perm=[0, 2, 1, 3]), c.ints(0, 0, -1))
