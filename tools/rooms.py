@@ -74,7 +74,7 @@ def lines(rooms: Rooms) -> list[tuple[str, str]]:
         return rooms[room].union(*(reach(b) for b in rooms[room]))
 
     return [(room, b) for room, below in rooms.items() for b in sorted(below)
-            if not any(b in reach(other) for other in below)]
+            if not any(b in reach(lower) for lower in below)]
 
 
 def column(room: str) -> int:

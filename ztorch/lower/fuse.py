@@ -289,12 +289,12 @@ def _interleaves(region: Region) -> bool:
     return any(v.op is INTERLEAVED for v in region.members)
 
 
-def _may_share_tiles(one: Region, other: Region, most: int) -> bool:
+def _may_share_tiles(first: Region, second: Region, most: int) -> bool:
     """Whether a tile can compute the products of two regions, whose right operands have at most so
     many bytes. Tiles of larger ones, which come from an outer cache, would read short runs of each:
     one row times two matrices of 1024 x 4096 takes three times as long together."""
-    if one.kind != "contract" or other.kind != "contract":
+    if first.kind != "contract" or second.kind != "contract":
         return False
-    products = [*products_of(one), *products_of(other)]
+    products = [*products_of(first), *products_of(second)]
     return (len(products) <= TILE_PRODUCTS_MAX and may_share_tiles(products[0], products[-1])
             and sum(p.args[1].nbytes for p in products) <= most)

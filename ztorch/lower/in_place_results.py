@@ -59,9 +59,9 @@ def _by_element(region: Region, v: Value, y: Value) -> bool:
 def _before(region: Region, v: Value, y: Value, kept_in: Mapping[Value, Value]) -> bool:
     """Whether the passes of a reduction read v before something is stored in the place of y."""
     phases = Phases(region)
-    kept = [e for e, home in kept_in.items() if home is y]
-    first = min([phases.ready[y], *(phases.ready[e] for e in kept)])
+    residents = [e for e, home in kept_in.items() if home is y]
+    first = min([phases.ready[y], *(phases.ready[e] for e in residents)])
     if phases.ready[y] != phases.count - 1 or region.is_row(y):
         return False
     from_v = {m for m in region.members if any(s is v for s, _ in reads_at(region, m))}
-    return not kept or from_v.isdisjoint(phases.computed_after(first))
+    return not residents or from_v.isdisjoint(phases.computed_after(first))

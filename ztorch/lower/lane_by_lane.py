@@ -49,8 +49,8 @@ class _LaneByLane:
         b, part = self.b, self._part
         lanes = max(o.lanes for o in (i.dest, *i.args))
         if i.opcode == "shuffle":
-            both = [part(a, k) for a in i.args for k in range(a.lanes)]
-            self.parts[i.dest.id] = [both[k] for k in i.attrs["perm"]]
+            all_lanes = [part(a, k) for a in i.args for k in range(a.lanes)]
+            self.parts[i.dest.id] = [all_lanes[k] for k in i.attrs["perm"]]
         elif _computes_lanes(i):
             self.parts[i.dest.id] = [_lane(b, i, [part(a, k) for a in i.args], k)
                                      for k in range(lanes)]

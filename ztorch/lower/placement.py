@@ -259,8 +259,8 @@ class Placement:
         """For each region, the first and the last that may run at the same time."""
         if not self.parallel:
             return [(k, k) for k in range(len(self.regions))]
-        memory = [[[self.locations.get(m, m) for m in map(memory_of, values)] for values in each]
-                  for each in (self.reads, (buffers_of(r) for r in self.regions))]
+        memory = [[[self.locations.get(m, m) for m in map(memory_of, values)] for values in lists]
+                  for lists in (self.reads, (buffers_of(r) for r in self.regions))]
         return bounds(*memory)
 
     def _time(self, v: Value, number: int) -> int:

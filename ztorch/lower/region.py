@@ -267,8 +267,8 @@ class Region:
 def map_region(v: Value) -> Region:
     """A region of one elementwise value."""
     part = part_of(v)
-    var, one = Var("o", part.size), Var("i", 1)
-    region = Region("map", var, one, Index.of(var), part.size, shape=part.shape)
+    var, inner = Var("o", part.size), Var("i", 1)
+    region = Region("map", var, inner, Index.of(var), part.size, shape=part.shape)
     region.add(v, position(v, region.full))
     return region
 

@@ -163,7 +163,8 @@ class HostCall(BoundCall):
         table[k] = array.__array_interface__["data"][0]
         return True
 
-    def steps(self, columns: Mapping[str, np.ndarray], kept: Any = None) -> NativeSteps | None:
+    def steps(self, columns: Mapping[str, np.ndarray],
+              kept_columns: Any = None) -> NativeSteps | None:
         from ztorch.runtime.steps import HostSteps  # not needed to predict
 
         self.release()

@@ -84,13 +84,13 @@ class KeptBatches(SeveralBatches):
         program: The program on a device.
         function: The function of the call.
         columns: All rows of some of its inputs.
-        kept: The same in the device's memory.
+        buffers: The same in the device's memory.
         gathers: The programs that gather, by the sizes of what they copy.
         in_flight: Contains this object during a run.
     """
 
     def __init__(self, program: OnDevice, function: FunctionSpec,
-                 columns: Mapping[str, np.ndarray], kept: Mapping[str, DeviceBuffer],
+                 columns: Mapping[str, np.ndarray], buffers: Mapping[str, DeviceBuffer],
                  gathers: dict[str, Any], in_flight: list[SeveralBatches]):
         super().__init__(program, function, max(1, batches_of_a_call(function)), in_flight)
         gathered = {name: function.inputs[name] for name in columns}
@@ -111,7 +111,7 @@ class KeptBatches(SeveralBatches):
         function = self._gather.functions["gather"]
         numbers_at = dict(zip(padded, self._numbers.offsets(), strict=True))
         self._gather_recording = self._gather.recorded(function, {
-            "inputs": [(kept[name], 0) if kind == "column" else
+            "inputs": [(buffers[name], 0) if kind == "column" else
                        (self._number_buffer, numbers_at[name])
                        for kind, _, name in (port.partition("/") for port in function.inputs)],
             "outputs": [(self._rows[name], 0) for name in function.outputs]})
@@ -121,9 +121,9 @@ class KeptBatches(SeveralBatches):
         for name, target in self._same.arrays.items():
             target[...] = inputs[name]
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        each = numbers.reshape(count, -1)
+        flat = numbers.reshape(count, -1)
         for target in self._numbers.arrays.values():
-            target[:count, :each.shape[1]] = each
+            target[:count, :flat.shape[1]] = flat
 
     def _places(self, batch: int) -> list[tuple[DeviceBuffer, int]]:
         of_same = dict(zip(self._same.arrays, self._same.offsets(), strict=True))

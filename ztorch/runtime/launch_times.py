@@ -47,9 +47,9 @@ def _seconds(call: RemoteCall, program: Remote, launch: Launch) -> float:
         finally:
             device.drop(recording)
 
-    one = repeated(1)
-    count = min(MAX_REPEATS, max(2, round(BLOCK_SECONDS / one)))
-    return max(0.0, repeated(1 + count) - one) / count
+    single = repeated(1)
+    count = min(MAX_REPEATS, max(2, round(BLOCK_SECONDS / single)))
+    return max(0.0, repeated(1 + count) - single) / count
 
 
 def call_seconds(run: Callable[[], object], call: RemoteCall) -> float:

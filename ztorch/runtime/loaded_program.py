@@ -180,13 +180,14 @@ class BoundCall(ABC):
         """Has runs read and write `inputs` and `outputs` again."""
         return
 
-    def steps(self, columns: Mapping[str, np.ndarray], kept: Any = None) -> NativeSteps | None:
+    def steps(self, columns: Mapping[str, np.ndarray],
+              kept_columns: Any = None) -> NativeSteps | None:
         """Runs of this call for all batches of the rows of these inputs, in one native call. None
         if each batch must be a separate run.
 
         Args:
             columns: All rows of some inputs.
-            kept: What `LoadedProgram.keep` returned for them. Default: `None`.
+            kept_columns: What `LoadedProgram.keep` returned for them. Default: `None`.
         """
         return None
 

@@ -171,10 +171,10 @@ class RemoteCall(BoundCall):
         self._in_flight: list[SeveralBatches] = []
 
     def steps(self, columns: Mapping[str, np.ndarray],
-              kept: KeptColumns | None = None) -> NativeSteps | None:
+              kept_columns: KeptColumns | None = None) -> NativeSteps | None:
         from ztorch.runtime.remote_steps import RemoteSteps  # not needed to predict
 
-        return RemoteSteps.of(self, columns, lambda: (kept and kept.batches(
+        return RemoteSteps.of(self, columns, lambda: (kept_columns and kept_columns.batches(
             self, self._remote, columns, self._in_flight)) or self._several)
 
     @functools.cached_property

@@ -254,8 +254,8 @@ class RemoteSteps(NativeSteps):
                 count = int(bad[0]) + 1
                 self._read_inputs(count - 1)
         for sums, values, weight in self._scores:
-            each = values[:count].astype(np.float64) * weight
-            sums[...] = np.add.accumulate(np.vstack([sums, each]))[-1]  # in order
+            weighted = values[:count].astype(np.float64) * weight
+            sums[...] = np.add.accumulate(np.vstack([sums, weighted]))[-1]  # in order
         # The inputs of the call stay: they may hold the next batch already.
         for name, array in self.call.outputs.items():
             array[...] = self._several.outputs.batches[name][count - 1]

@@ -82,8 +82,8 @@ class WorkerTrials:
         workers of the next one."""
         total *= self._calls_per_timed
         self._elapsed += total
-        now, last = self._elapsed, self.workers
-        self._tried_at[last] = now
+        elapsed, last = self._elapsed, self.workers
+        self._tried_at[last] = elapsed
         if self._single and self.trial:
             self._run_seconds.append(seconds)
         else:
@@ -104,7 +104,7 @@ class WorkerTrials:
                 mean = fmean(min(seconds, most) for seconds in judged)
                 self._seconds[last] = mean
                 self._fastest_trial[last] = min(mean, self._fastest_trial.get(last, mean))
-        self.workers = self._untried.pop(0) if self._untried else self._choice(now)
+        self.workers = self._untried.pop(0) if self._untried else self._choice(elapsed)
         self.trial = self.workers != last
         self.untimed = 0 if self.trial else int(self._timed_seconds / max(seconds, 1e-6))
         self._calls_per_timed = 1 + self.untimed
@@ -117,11 +117,11 @@ class WorkerTrials:
         faster = (share if self._single else 1.0) * max(0.0, previous - seconds)
         return previous - faster + share * slower
 
-    def _choice(self, now: float) -> int:
+    def _choice(self, elapsed: float) -> int:
         """The fastest number, or one whose last trial was long enough ago."""
         best = min(self._seconds, key=lambda n: self._seconds[n])
         return next((n for n, tried_at in self._tried_at.items() if n != best
-                     and (now - tried_at) * self._trials_share(n, best)
+                     and (elapsed - tried_at) * self._trials_share(n, best)
                      > self._last_trial_seconds[n]), best)
 
     def _trials_share(self, n: int, best: int) -> float:

@@ -52,12 +52,12 @@ def product_of(region: Region) -> Value:
     return products_of(region)[0]
 
 
-def may_share_tiles(one: Value, other: Value) -> bool:
+def may_share_tiles(first: Value, second: Value) -> bool:
     """Whether one kernel can compute two products: their rows are the same, and their right
     operands are stored alike. Each sum adds the same numbers in the same order as in a kernel of
     its own."""
-    (left, right), (also, beside) = one.args, other.args
-    return (left is also and one.shape == other.shape and one.dtype is other.dtype
+    (left, right), (also, beside) = first.args, second.args
+    return (left is also and first.shape == second.shape and first.dtype is second.dtype
             and right.dtype is beside.dtype and right.shape == beside.shape
             and left.rank == right.rank == 2 and step_distance(left) < LINE_BYTES
             and packed_columns(right) == packed_columns(beside))

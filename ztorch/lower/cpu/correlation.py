@@ -207,19 +207,19 @@ class _Window:
             with b.loop(0, unroll) as u:
                 at = b.mul(u, count * lanes)
                 start = b.mul(b.add(first, u), lanes)
-                one = scope.within(bound={**scope.bound, self.axes.column: start},
+                columns = scope.within(bound={**scope.bound, self.axes.column: start},
                                    lane=self.axes.column, lanes=lanes, mask=None)
-                yield one, at, {(v, j): b.load(array, at, j * lanes, lanes)
+                yield columns, at, {(v, j): b.load(array, at, j * lanes, lanes)
                                 for v, array in arrays.items() for j in range(count)}
 
         for scope, row in self._rows(e, self.axes.inner[:-1], {}):
-            for one, at, loaded in vectors(scope):
+            for columns, at, loaded in vectors(scope):
                 sums = {key: b.var(x.dtype, lanes, x) for key, x in loaded.items()}
-                self._add_row(one, row, sums)
+                self._add_row(columns, row, sums)
                 for (v, j), variable in sums.items():
                     b.store(arrays[v], at, b.get(variable), j * lanes)
-        for one, _, loaded in vectors(e):
-            self._finish(one, loaded)
+        for columns, _, loaded in vectors(e):
+            self._finish(columns, loaded)
 
     def _rows(self, e: Emitter, loops: Sequence[Var],
               at: _Places) -> Iterator[tuple[Emitter, _Places]]:
@@ -251,8 +251,8 @@ class _Window:
                     if all_inside(self.axes.edges, place | position) is False:
                         continue
                     for v in self.sums:
-                        one = replace(scope, here=dict(scope.here))  # shares the loaded values
-                        totals[v, j] = added(one, self.region, self.limits, v,
+                        copy = replace(scope, here=dict(scope.here))  # shares the loaded values
+                        totals[v, j] = added(copy, self.region, self.limits, v,
                                              self._full(place | position), totals[v, j])
             for key, variable in sums.items():
                 b.set(variable, totals[key])

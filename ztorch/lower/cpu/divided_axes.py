@@ -46,5 +46,5 @@ def long_columns(region: Region, shape: tuple[int, ...]) -> tuple[int, ...]:
     if column == shape[-1] or column * region.members[-1].dtype.bytes < LINE_BYTES:
         return shape
     last = loops_of(parts)[-1]
-    whole = all(at.is_affine and at.factor(last) in (0, 1) for _, at in reads_at(region, parts))
-    return parts if whole else shape
+    steps = (at.factor(last) if at.is_affine else None for _, at in reads_at(region, parts))
+    return parts if all(step in (0, 1) for step in steps) else shape

@@ -36,18 +36,18 @@ class _Span(NamedTuple):
         return self.size == self.extent
 
 
-def parts_of(region: Region, whole: Part, lanes: int) -> list[Part]:
+def parts_of(region: Region, full: Part, lanes: int) -> list[Part]:
     """The parts of a region, or the whole region if splitting gains too little."""
     spans = [_Span(0, n, n) for n in region.shape if n != 1]
     if not any(bounds(v, region.index(v)) for v in region.members):
-        return [whole]
+        return [full]
     parts: list[Part] = []
     for cut in _cut(region, spans):
         parts.append(_merged(region, cut))
         if len(parts) * len(region.members) > PART_VALUES:
-            return [whole]
-    gain = sum(_work(region, p, lanes) for p in parts) < PART_GAIN * _work(region, whole, lanes)
-    return parts if gain else [whole]
+            return [full]
+    gain = sum(_work(region, p, lanes) for p in parts) < PART_GAIN * _work(region, full, lanes)
+    return parts if gain else [full]
 
 
 def border_parts(region: Region) -> list[Part]:
@@ -90,8 +90,8 @@ def _merged(region: Region, spans: list[_Span]) -> Part:
         above, below = spans[k:k + 2]
         if not below.whole:
             continue
-        one = _Span(*(n * below.extent for n in above))
-        merged = [*spans[:k], one, *spans[k + 2:]]
+        joined = _Span(*(n * below.extent for n in above))
+        merged = [*spans[:k], joined, *spans[k + 2:]]
         merged_cost = _element_cost(region, _loops(merged).flat)
         if merged_cost <= cost:
             spans, cost = merged, merged_cost

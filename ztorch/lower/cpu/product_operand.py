@@ -58,11 +58,11 @@ class ProductOperand:
         (base, flat), *others = self.bases
         apart = (others[0][1] - flat).const if others else 0
         height, b = len(self.rows), self.e.b
-        each = math.ceil(height / across.extent)
-        first = Var("u", height - each + 1)
-        start = b.min(b.mul(self.e.bound[across], each), height - each)
+        rows_per_step = math.ceil(height / across.extent)
+        first = Var("u", height - rows_per_step + 1)
+        start = b.min(b.mul(self.e.bound[across], rows_per_step), height - rows_per_step)
         e = self.e.within(bound={**self.e.bound, first: start})
-        for u in range(each):
+        for u in range(rows_per_step):
             e.prefetch(base, flat + flat.factor(down) + (Index.of(first) + u) * apart, cache=2)
 
     def prefetch_next_slice(self, across: Var, at: Operand) -> None:

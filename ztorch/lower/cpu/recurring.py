@@ -128,9 +128,9 @@ class Iterations:
         with b.loop(0, r.trip_count) as n:
             iteration = b.sub(r.trip_count - 1, n) if r.reverse else n
             inner = [e.within(bound={**e.bound, r.iteration: iteration}) for e in scopes]
-            now = {v: b.get(v) for state in states for v in state}
+            current = {v: b.get(v) for state in states for v in state}
             for e, state in zip(inner, states, strict=True):
-                e.here.update({c: now[v] for c, v in zip(r.carries, state, strict=True)})
+                e.here.update({c: current[v] for c, v in zip(r.carries, state, strict=True)})
             if r.proceed is not None:
                 b.while_(n, _any(inner, r.carries[r.proceed]))
             for v in r.steps:  # interleaves the scopes, so that none waits for a long chain
@@ -204,11 +204,11 @@ class Iterations:
 
 def _any(scopes: Sequence[Emitter], carry: Value) -> Operand:
     """The lanes in which a bool carry is true in any of the scopes."""
-    b, some = scopes[0].b, None
+    b, result = scopes[0].b, None
     for e in scopes:
         holds = e.here[carry]
         if e.mask is not None and holds.lanes > 1:
             holds = b.and_(holds, e.mask)
-        some = holds if some is None else b.or_(some, holds)
-    assert some is not None
-    return some
+        result = holds if result is None else b.or_(result, holds)
+    assert result is not None
+    return result

@@ -163,21 +163,21 @@ class RegisterTiles:
         """The tiles of a row block and a panel, over one part of k after another."""
         b, lanes, of = self.b, self.tiling.lanes, summing(self.product.dtype)
         block = min(self.schedule.block_rows, self.tiling.down)
-        each = max(rows.size for rows in self.tiling.rows) * panels.size  # vectors of a tile
-        array, zero = self._array(block * each, of), b.splat(b.const(0.0, of), lanes)
-        with b.loop(0, block * each) as k:
+        tile_vectors = max(rows.size for rows in self.tiling.rows) * panels.size
+        array, zero = self._array(block * tile_vectors, of), b.splat(b.const(0.0, of), lanes)
+        with b.loop(0, block * tile_vectors) as k:
             b.store(array, b.mul(k, lanes), zero)
         for part in parts_of_k(b, self.depths, self.schedule):
             for place in self._of_block(at_block, panel):
                 tile = self._tile(batch, place.at_row, at_panel, place.rows, panels)
-                start, width = b.mul(place.number, each * lanes), panels.size
+                start, width = b.mul(place.number, tile_vectors * lanes), panels.size
                 sums = [[b.var(of, lanes, b.load(array, start, (r * width + j) * lanes, lanes))
                          for j in range(width)] for r in range(place.rows.size)]
                 self._add(tile, sums, part, place)
                 self._keep(sums, array, start)
         for place in self._of_block(at_block):
             tile = self._tile(batch, place.at_row, at_panel, place.rows, panels)
-            self._finish_rows(tile, array, b.mul(place.number, each * lanes))
+            self._finish_rows(tile, array, b.mul(place.number, tile_vectors * lanes))
 
     def _add(self, tile: _ProductTile, sums: _Sums, part: PartOfK, place: TilePlace | None) -> None:
         """Adds the products of a part of k to the sums of a tile."""
@@ -203,7 +203,7 @@ class RegisterTiles:
                 along = outer * self.depths[-1] + Index.of(depth)
                 with b.loop(begin, end, times) as kk:
                     inner = [s.within(bound={**s.bound, **bound, depth: kk}) for s in tile.scopes]
-                    now = [[b.get(v) for v in line] for line in sums]
+                    totals = [[b.get(v) for v in line] for line in sums]
                     rights = [ProductOperand(s, p.args[1], [(*tile.where, along, column)], depth)
                               for p in self.products
                               for s, column in zip(inner, tile.columns, strict=True)]
@@ -212,7 +212,7 @@ class RegisterTiles:
                     panel = place.panel if place else None
                     copied = panel.start(inner[0], along) if panel else None
                     for u in range(times):
-                        self._step(left, rights, u, now, place, copied)
+                        self._step(left, rights, u, totals, place, copied)
                     if self.next_slice:
                         left.prefetch_next_slice(tile.across, kk)
                     if self.far_rows:
@@ -221,11 +221,11 @@ class RegisterTiles:
                         prefetch_next_panel(
                             b, rights, tile.across, place.number, times,
                             min(self.schedule.block_rows, self.tiling.down), vector_bytes)
-                    for line, values in zip(sums, now, strict=True):
+                    for line, values in zip(sums, totals, strict=True):
                         for variable, x in zip(line, values, strict=True):
                             b.set(variable, x)
 
-    def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int, now: _Sums,
+    def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int, totals: _Sums,
               place: TilePlace | None, start: Operand | None) -> None:
         """One step along k for the whole tile. `start` is that of the copied panel."""
         of, panel = summing(self.product.dtype), place.panel if place else None
@@ -239,7 +239,7 @@ class RegisterTiles:
         else:
             vectors = panel.load(start, step)
         right = [self.b.cast(x, dtype=of) for x in vectors]
-        for r, line in enumerate(now):
+        for r, line in enumerate(totals):
             x = self.b.cast(left.at(r, step), dtype=of)
             for j, y in enumerate(right):
                 line[j] = multiply_add(self.b, self.limits, x, y, line[j])

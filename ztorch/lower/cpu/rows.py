@@ -161,8 +161,8 @@ class _RowNest:
         (`along`), else for several vectors of rows."""
         written: dict[Value, str] = {}
         passes = self.phases.passes(self.target)
-        for (p, stores, sums), many in zip(passes, self.schedule.sums, strict=True):
-            self._pass(scopes, p, stores, sums, width, many if along else 0, written)
+        for (p, stores, sums), copies in zip(passes, self.schedule.sums, strict=True):
+            self._pass(scopes, p, stores, sums, width, copies if along else 0, written)
             written |= {v: self.target[v] for v in stores}
         rows = self.phases.rows(self.target)
         for e in scopes:
@@ -173,9 +173,9 @@ class _RowNest:
         """One pass: with `along` accumulators for one row, or if that is 0 for all `rows`."""
         b = self.b
         lanes = self.lanes if along else width
-        many = along or len(rows)
+        copies = along or len(rows)
         variables = {(v, u): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
-                     for v in sums for u in range(many)}
+                     for v in sums for u in range(copies)}
         for v in self._row_values(p):
             flat = self.region.flat[v].replace(self.full)
             for e in rows:
@@ -184,10 +184,10 @@ class _RowNest:
         with nested(b, self.inner[:-1] if along else self.inner) as counters:
             at = dict(zip(self.inner, counters, strict=False))
             inside = [e.within(bound={**e.bound, **at}, memory=readable) for e in rows]
-            scopes: Iterator[tuple[Emitter, int]] = iter(zip(inside, range(many), strict=False))
+            scopes: Iterator[tuple[Emitter, int]] = iter(zip(inside, range(copies), strict=False))
             if along:
                 last = self.inner[-1] if self.inner else Var("i", 1)
-                scopes = vectors(inside[0], last, self.lanes, unroll=many)
+                scopes = vectors(inside[0], last, self.lanes, unroll=copies)
             for inner, u in scopes:
                 if p == 1 and along and inner.mask is None:
                     for source, flat in self.ahead:
@@ -196,7 +196,7 @@ class _RowNest:
                 for v in sums:
                     self._accumulate(inner, v, variables[v, u], bool(along))
         for v in sums:
-            totals = [b.get(variables[v, u]) for u in range(many)]
+            totals = [b.get(variables[v, u]) for u in range(copies)]
             if along:
                 x = totals[0]
                 for other in totals[1:]:

@@ -121,8 +121,8 @@ class _Table:
         *_, n, inner = self.v.shape
         b, size = self.e.b, n * inner
         tables = b.memory("tables", self.v.dtype, self.tables * size, "local", "rw")
-        for e, _ in vectors(self.e.within(), every := Var("t", self.tables * size), lanes):
-            e.store(tables, self.v, Index.of(every), self.empty)
+        for e, _ in vectors(self.e.within(), position := Var("t", self.tables * size), lanes):
+            e.store(tables, self.v, Index.of(position), self.empty)
         shared, self.e = self.e, replace(self.e, memory={**self.e.memory, self.v: tables})
         yield
         target, self.e = shared.memory[self.v], shared

@@ -35,11 +35,11 @@ def prefetch_next_panel(b: Builder, rights: Sequence[ProductOperand], across: Va
         tiles: How many tiles share them.
         vector_bytes: The size of a vector.
     """
-    each = math.ceil(times / tiles)
-    first = Var("u", times - each + 1)
-    bound = {first: b.min(b.mul(tile_number, each), times - each)}
+    lines_per_tile = math.ceil(times / tiles)
+    first = Var("u", times - lines_per_tile + 1)
+    bound = {first: b.min(b.mul(tile_number, lines_per_tile), times - lines_per_tile)}
     for right in rights[::max(1, LINE_BYTES // vector_bytes)]:
-        for u in range(each):
+        for u in range(lines_per_tile):
             right.prefetch_next_panel(across, Index.of(first) + u, bound)
 
 

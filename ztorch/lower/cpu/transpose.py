@@ -132,17 +132,17 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     count = math.prod(v.extent for v in outer)
     covered = 0
     for height, abreast in ((lanes, s.abreast), (lanes, 1), (1, 1)):
-        each = (rows - covered) // (height * abreast)
-        if height == 1 and each:  # the rest, in one tile
-            height, each = rows - covered, 1
-        if not each:
+        tiles = (rows - covered) // (height * abreast)
+        if height == 1 and tiles:  # the rest, in one tile
+            height, tiles = rows - covered, 1
+        if not tiles:
             continue
-        with b.loop(0, count * each, kind="parallel") as t:
-            bound = spread(Emitter(b, memory), b.div(t, each), outer)
-            start = b.add(b.mul(b.rem(t, each), height * abreast), covered)
+        with b.loop(0, count * tiles, kind="parallel") as t:
+            bound = spread(Emitter(b, memory), b.div(t, tiles), outer)
+            start = b.add(b.mul(b.rem(t, tiles), height * abreast), covered)
             starts = [b.add(start, k * height) for k in range(abreast)]
             tile.row_of_tiles(bound, starts, height, columns // lanes, columns)
-        covered += each * height * abreast
+        covered += tiles * height * abreast
 
 
 class _Tile:

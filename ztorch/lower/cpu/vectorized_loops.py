@@ -238,9 +238,9 @@ class _VectorizedLoop:
         return constant(-0.0 if opcode == "add" and d.is_float else identity(opcode, d), d, lanes)
 
     def _iteration(self, b: Builder, counter: Operand, mask: Operand | None, lanes: int,
-                   parts: Mapping[int, Operand], some: Operand | None = None) -> None:
-        """A vector of iterations: those of `mask`, or all of them. `some`: whether there is one; if
-        not, what is the same in all of them must not be read, either."""
+                   parts: Mapping[int, Operand], active: Operand | None = None) -> None:
+        """A vector of iterations: those of `mask`, or all of them. `active`: whether there are any;
+        if not, what is the same in all of them must not be read, either."""
         new: dict[int, Operand] = {self.loop.dest.id: counter}  # of `along`: the first lane's value
         old: dict[int, int] = {}  # variables, by the values read from them
         stored: dict[str, Operand] = {}
@@ -273,7 +273,7 @@ class _VectorizedLoop:
                 new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, lanes, tuple(map(vector, i.args)),
                                        **i.attrs)
             else:
-                args = [*map(first, i.args), *([some] if some and i.opcode == "load" else [])]
+                args = [*map(first, i.args), *([active] if active and i.opcode == "load" else [])]
                 new[i.dest.id] = b.raw(i.opcode, i.dest.dtype, 1, tuple(args), **i.attrs)
 
     def _loaded(self, b: Builder, i: Instr, at: Operand, mask: Operand | None, lanes: int,

@@ -107,10 +107,10 @@ def _kernel_slopes(e: Emitter, region: Region, v: Value, target: Mapping[Value, 
             lines = [points[k:k + TILE] for k in range(0, POINTS, TILE)]
             slopes = both_axes(e.b, limits, transposed(KERNEL_MATRIX), lines)
             for k, slope in enumerate(x for line in slopes for x in line):
-                one = scope.within()
-                one.here[v] = slope
+                inside = scope.within()
+                inside.here[v] = slope
                 at = flatten((Index.of(channel) + k * channel.extent, Index.of(column)), v.shape)
-                evaluate(one, region.members, region, {region.outer: at}, target)
+                evaluate(inside, region.members, region, {region.outer: at}, target)
 
 
 class _ImageTiles:
@@ -141,13 +141,13 @@ class _ImageTiles:
             inside = self._inside(scope)
             with b.if_(inside):
                 if min(self.sides) >= self.size:  # else no tile is inside
-                    for one in self._vectors(scope):
-                        self._transform(one, [[self._element(one, i, j) for j in places]
-                                              for i in places])
+                    for lane_scope in self._vectors(scope):
+                        self._transform(lane_scope, [[
+                            self._element(lane_scope, i, j) for j in places] for i in places])
             with b.if_(b.not_(inside)):
-                for one in self._vectors(scope):
-                    self._copy(one, local)
-                    self._transform(one, [[
+                for lane_scope in self._vectors(scope):
+                    self._copy(lane_scope, local)
+                    self._transform(lane_scope, [[
                         b.load(local, 0, (i * self.size + j) * self.lanes, self.lanes)
                         for j in places] for i in places])
 
@@ -173,8 +173,8 @@ class _ImageTiles:
             (b.max(b.sub(0, first), 0), b.min(b.sub(n, first), size))
             for first, n in zip((e.value(i) for i in self.first), self.sides, strict=True))
         with b.loop(low, high) as i, b.loop(left, right) as j:
-            one = e.within(bound={**e.bound, **dict(zip(loops, (i, j), strict=True))})
-            x = self._element(one, *(Index.of(a) for a in loops))
+            inside = e.within(bound={**e.bound, **dict(zip(loops, (i, j), strict=True))})
+            x = self._element(inside, *(Index.of(a) for a in loops))
             b.store(local, b.mul(b.add(b.mul(i, size), j), self.lanes), x)
 
     def _inside(self, e: Emitter) -> Operand:
@@ -228,10 +228,10 @@ class _Results:
                 for k, result in enumerate(r for line in results for r in line):
                     b.store(array, 0, result, off=k * self.lanes)
                 with b.loop(0, ends[0]) as row, b.loop(0, ends[1]) as column:
-                    one = scope.within(bound={**scope.bound, down: row, across: column})
+                    lane_scope = scope.within(bound={**scope.bound, down: row, across: column})
                     where = b.mul(b.add(b.mul(row, RESULTS), column), self.lanes)
-                    one.here[self.v] = b.load(array, where, lanes=self.lanes)
-                    evaluate(one, self.region.members, self.region, {self.region.outer: at},
+                    lane_scope.here[self.v] = b.load(array, where, lanes=self.lanes)
+                    evaluate(lane_scope, self.region.members, self.region, {self.region.outer: at},
                              self.target)
 
     def _within(self, e: Emitter, tile: Operand, size: int) -> Operand | int:

@@ -95,8 +95,8 @@ class AsyncTile(Block):
         tiles = math.ceil(m / self.rows) * math.ceil(n / self.columns) * batch
         deep = math.ceil(k / self.depth) * self.depth
         element = ASYNC_COST + MMA_STRIP_COST / self.rows + MMA_STRIP_COST / self.columns
-        each = self.rows * self.columns * element * (deep + GRID_TILE_START)
-        return math.ceil(tiles / grid.compute_units) * each
+        tile_time = self.rows * self.columns * element * (deep + GRID_TILE_START)
+        return math.ceil(tiles / grid.compute_units) * tile_time
 
 
 def tile_of(rows: int, columns: int, shape: MmaShape, grid: GridLimits, stages: int,

@@ -178,12 +178,12 @@ class _ThreadRows(AttentionRows):
                 column = b.min(column, self.sizes.columns - 1)
             scopes.append(self.scope(row=row, column=column))
             scores.append(self.score(scopes[-1], product, inside))
-        before = now = b.get(largest)
+        before = after = b.get(largest)
         for x in scores:
-            now = b.max(now, x)
-        scale, shift = self.rescaled(e, before, now), self.shift(e, now)
+            after = b.max(after, x)
+        scale, shift = self.rescaled(e, before, after), self.shift(e, after)
         parts = [b.exp(b.sub(x, shift)) for x in scores]
-        b.set(largest, now)
+        b.set(largest, after)
         new = b.mul(b.get(total), scale)
         for x in parts:
             new = b.add(new, x)

@@ -60,8 +60,8 @@ class FragmentRows(AttentionRows):
         """The part of a row or column number that depends on the thread."""
         b, total = self.b, self.b.const(0, self.b.index)
         for bit, k in self.layout.thread_bits(self.elements, bits):
-            one = b.rem(b.div(self.lane, 1 << bit), 2)
-            total = b.add(total, b.mul(one, 1 << k))
+            bit_value = b.rem(b.div(self.lane, 1 << bit), 2)
+            total = b.add(total, b.mul(bit_value, 1 << k))
         return total
 
     def exponential(self, x: Operand) -> Operand:
@@ -109,8 +109,8 @@ class FragmentRows(AttentionRows):
             bare = [self._score(e, start, products[j], j, k, tested) for j, k in places]
             largest, total = state[i, row]
             before = b.get(largest)
-            now = b.max(before, self._across("max", functools.reduce(b.max, bare)))
-            ends = [b.mul(x, self.scores.factor) for x in (before, now)]
+            after = b.max(before, self._across("max", functools.reduce(b.max, bare)))
+            ends = [b.mul(x, self.scores.factor) for x in (before, after)]
             scale_of[row] = scale = self.rescaled(e, *ends)
             shift = b.mul(self.shift(e, ends[1]), -LOG2_E)
             factor = b.const(LOG2_E * self.scores.factor, f32)
@@ -120,7 +120,7 @@ class FragmentRows(AttentionRows):
                 weight = b.raw_exp2(power)
                 new = b.add(new, weight)
                 weights[place] = self.used(self._at(e, start, *place, tested)[0], weight)
-            b.set(largest, now)
+            b.set(largest, after)
             b.set(total, new)
         for j, v in enumerate(scores):
             b.set(v, b.mma_join(self.c, *(weights[j, k] for k in range(self.elements))))
@@ -231,10 +231,10 @@ class FragmentRows(AttentionRows):
         matrices, in place of two neighbors of each. Returns their first column and the vector."""
         b, column, odd, distance = self.b, self.b.const(0, self.b.index), None, 0
         for bit, k in self.layout.thread_bits(self.elements, self.layout.columns):
-            one = b.rem(b.div(self.lane, 1 << bit), 2)
+            bit_value = b.rem(b.div(self.lane, 1 << bit), 2)
             if k == 1:
-                odd, distance = one, 1 << bit
-            column = b.add(column, b.mul(one, self.shape.n if k == 1 else 1 << k))
+                odd, distance = bit_value, 1 << bit
+            column = b.add(column, b.mul(bit_value, self.shape.n if k == 1 else 1 << k))
         assert odd is not None
         second = b.eq(odd, 1)
         others = [b.shuffle_xor(b.select(second, x, y), distance)

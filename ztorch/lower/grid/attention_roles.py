@@ -134,7 +134,7 @@ class _SoftRows(TeamRows):
         """How many of the last blocks have columns that some rows do not see, or that are outside
         of the matrix; None if it is at most the very last. At least one, since it is tested."""
         b, tile, a, columns = self.b, self.tile, self.attention, self.sizes.columns
-        whole = columns // tile.block
+        full_blocks = columns // tile.block
         if self.scores.bare is self.scores.unmasked:
             return None
         if a.shown is None:
@@ -143,4 +143,4 @@ class _SoftRows(TeamRows):
                 -((1 - tile.rows - a.ahead) // tile.block) - a.shown // tile.block == 1):
             return None
         visible = b.div(b.max(b.add(self.first, a.shown), 0), tile.block)
-        return b.max(b.sub(count, b.min(visible, whole)), 1)
+        return b.max(b.sub(count, b.min(visible, full_blocks)), 1)

@@ -97,10 +97,10 @@ class AttentionRows:
         """e to the power of x."""
         return self.b.exp(x)
 
-    def rescaled(self, e: Emitter, before: Operand, now: Operand) -> Operand:
+    def rescaled(self, e: Emitter, before: Operand, after: Operand) -> Operand:
         """The factor that rescales earlier exponentials when the largest score of a row grows."""
         b = self.b
-        factor = self.exponential(b.sub(self.shift(e, before), self.shift(e, now)))
+        factor = self.exponential(b.sub(self.shift(e, before), self.shift(e, after)))
         return b.select(b.eq(before, -math.inf), 0.0, factor)  # the first block
 
     def number(self, e: Emitter, v: Value) -> Operand:

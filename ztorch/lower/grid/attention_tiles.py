@@ -45,8 +45,8 @@ def propose(region: Region, limits: Limits) -> GridAttentionMatrixSchedule | Non
         return None
     steps = padded(sizes_of(region), shape)[0] // shape.k
     schedules = (GridAttentionMatrixSchedule(subgroups, high, block, ATTENTION_STAGES,
-                                         min(held, steps))
-             for subgroups, high, block, held in ATTENTION_TILES)
+                                         min(steps_held, steps))
+             for subgroups, high, block, steps_held in ATTENTION_TILES)
     fitting = [s for s in schedules if not refusal(s, region, limits)]
     return min(fitting, key=lambda s: _cost(s, sizes_of(region), shape, grid), default=None)
 
@@ -63,10 +63,10 @@ def _cost(s: GridAttentionMatrixSchedule, sizes: AttentionSizes, shape: MmaShape
     shared = (read + 2 * lines / s.subgroups) * shape.of.bytes / grid.unit.shared_bytes
     issued = added / (shape.m * shape.n * shape.k) + read / (shape.n * shape.k) + (
         ATTENTION_ELEMENT * elements + rows * width) / grid.subgroup
-    each = max(shared, added / grid.unit.subgroup_products, issued * ATTENTION_ISSUE)
+    step_cost = max(shared, added / grid.unit.subgroup_products, issued * ATTENTION_ISSUE)
     groups = sizes.matrices * math.ceil(sizes.rows / (rows * s.subgroups))
     blocks = math.ceil(sizes.columns / s.block)
-    return math.ceil(groups / grid.compute_units) * s.subgroups * blocks * each
+    return math.ceil(groups / grid.compute_units) * s.subgroups * blocks * step_cost
 
 
 def refusal(s: GridAttentionMatrixSchedule, region: Region, limits: Limits) -> str:

@@ -109,13 +109,13 @@ def _joined(e: Emitter, region: Region, full: dict[Var, Index],
     """Neighbors whose operands are not contiguous: computed one by one, stored at once."""
     assert e.lane is not None
     b, stored = e.b, [v for v in region.members if v in target]
-    each: list[list[Operand]] = []
+    operands: list[list[Operand]] = []
     for k in range(e.lanes):
-        one = e.within(bound={**e.bound, e.lane: b.add(e.bound[e.lane], k)}, lane=None, lanes=1,
-                       aligned=False)
-        each.append([one.element(v, unflatten(region.flat[v].replace(full), v.shape))
+        bound = {**e.bound, e.lane: b.add(e.bound[e.lane], k)}
+        lane_scope = e.within(bound=bound, lane=None, lanes=1, aligned=False)
+        operands.append([lane_scope.element(v, unflatten(region.flat[v].replace(full), v.shape))
                      for v in stored])
-    for v, xs in zip(stored, zip(*each, strict=True), strict=True):
+    for v, xs in zip(stored, zip(*operands, strict=True), strict=True):
         e.store(target[v], v, region.flat[v].replace(full), b.join(*xs))
 
 

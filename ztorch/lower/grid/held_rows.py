@@ -72,13 +72,13 @@ def sharing_threads(s: GridRowSchedule, element: int, grid: GridLimits) -> int:
     return ways if ways in HELD_LONG_THREADS and registers <= _alone(ways, grid) else -1
 
 
-def held_turns(turns: int, ways: int, taken: int, grid: GridLimits) -> int:
-    """How many of a row's turns a team of `ways` threads holds, if each takes `taken` registers of
-    a thread: all of them or, of a workgroup that is alone on a unit whose registers are known, as
+def held_turns(turns: int, ways: int, registers: int, grid: GridLimits) -> int:
+    """How many of a row's turns a team of `ways` threads holds, if each takes `registers` of a
+    thread: all of them or, of a workgroup that is alone on a unit whose registers are known, as
     many as it can; 0: none."""
-    if turns * taken <= HELD_REGISTERS:
+    if turns * registers <= HELD_REGISTERS:
         return turns
-    room = _alone(ways, grid) // taken if ways in HELD_LONG_THREADS else 0
+    room = _alone(ways, grid) // registers if ways in HELD_LONG_THREADS else 0
     return turns if turns <= room else room if grid.resident_threads else 0
 
 

@@ -66,8 +66,8 @@ class MmaTile(Block):
     @property
     def sum_registers(self) -> int:
         """32-bit registers for the sums of a thread."""
-        each = self.shape.m * self.shape.n * self.shape.into.bits // (self.subgroup * i32.bits)
-        return self.fragments_down * self.fragments_across * each
+        bits = self.shape.m * self.shape.n * self.shape.into.bits  # of a fragment
+        return self.fragments_down * self.fragments_across * (bits // (self.subgroup * i32.bits))
 
     @property
     def wide(self) -> bool:

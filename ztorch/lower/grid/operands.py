@@ -83,9 +83,9 @@ def load_width(product: Value, side: int, tile: Block, limits: Limits) -> int:
     """
     grid, length = limits.grid, tile.rows if side == 0 else tile.columns
     assert grid is not None
-    widest, whole = grid.load_width, not grid.scalar_stores_readable_as_vectors
+    widest, stores_vectors = grid.load_width, not grid.scalar_stores_readable_as_vectors
     busy = length * tile.depth >= widest // 2 * tile.threads  # all threads, at half the width
-    widths = (widest, widest // 2) if whole or busy else (widest,)
+    widths = (widest, widest // 2) if stores_vectors or busy else (widest,)
     return contiguous(product, side, tile, widths)
 
 

@@ -119,8 +119,8 @@ class WindowTile(RolesTile):
     def down(self, w: WindowAxes) -> int:
         """The number of tiles below one another. The last ones of a cluster may be empty."""
         if not self.deep:
-            each = self.patches * self.cluster_rows
-            return math.ceil(self.patch.count / each) * self.cluster_rows
+            patches = self.patches * self.cluster_rows
+            return math.ceil(self.patch.count / patches) * self.cluster_rows
         rows = math.prod(v.extent for v in w.m)
         return math.ceil(rows / self.rows)
 

@@ -181,8 +181,8 @@ def clustered(tile: Staged, count: Callable[[Staged], int], shares: Callable[[St
     def rounds(t: Staged) -> int:
         return math.ceil(count(t) / (t.cluster * clusters_at_once(grid, t.cluster)))
 
-    each = [replace(tile, cluster_rows=down, cluster_columns=along) for down, along in CLUSTERS]
-    fit = [t for t in each if rounds(t) <= rounds(tile) or (
+    clusters = [replace(tile, cluster_rows=down, cluster_columns=along) for down, along in CLUSTERS]
+    fit = [t for t in clusters if rounds(t) <= rounds(tile) or (
         t.cluster == 2 and count(t) == count(tile))]
     return min(filter(shares, fit), default=tile,
                key=lambda t: t.rows / t.cluster_columns + t.columns / t.cluster_rows)

@@ -80,8 +80,8 @@ class Raster:
     def place(self, b: Builder, number: Operand, g: Operand) -> Corner:
         """The number of a product in the batch, and the first row and column of a workgroup's
         tile."""
-        each, band = self.down * self.along, self.raster_rows * self.along
-        batch_number, rest = b.div(number, each), b.rem(number, each)
+        tiles, band = self.down * self.along, self.raster_rows * self.along
+        batch_number, rest = b.div(number, tiles), b.rem(number, tiles)
         inside = b.rem(rest, band)
         row = b.add(b.mul(b.div(rest, band), self.raster_rows), b.rem(inside, self.raster_rows))
         column = b.div(inside, self.raster_rows)
@@ -226,8 +226,8 @@ class RolesNest(AsyncStrips):
         return self.m % (self.roles.rows * self.roles.cluster_rows) == 0
 
     def inside_columns(self, column: Operand) -> Operand | None:
-        whole = self.n % (self.roles.columns * self.roles.cluster_columns) == 0
-        return None if whole else self.b.lt(column, self.n)
+        fits = self.n % (self.roles.columns * self.roles.cluster_columns) == 0
+        return None if fits else self.b.lt(column, self.n)
 
     def meet(self) -> None:
         self.b.team_barrier(self.tile.threads)

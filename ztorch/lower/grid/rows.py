@@ -48,8 +48,8 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     assert grid is not None
     n = usual_width(region, grid) if axes.by_columns else grid.load_width
     width = n if _can_vectorize(region, axes, n) else 1
-    results, each = _counts(axes, width)
-    chosen = team(results, each, axes.by_columns, grid, width)
+    results, row_parts = _counts(axes, width)
+    chosen = team(results, row_parts, axes.by_columns, grid, width)
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
     if Phases(region).count <= 2:  # nothing is read twice
         return s
@@ -57,11 +57,11 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     if not axes.by_columns and chosen.rows == 1 and grid.subgroup and not grid.implicit_simd:
         ways += [n for n in HELD_LONG_THREADS if n <= grid.threads]
     element = element_registers(region)
-    held = [h for n in ways for w in dict.fromkeys((width, 1)) if not _held_refusal(
+    proposals = [h for n in ways for w in dict.fromkeys((width, 1)) if not _held_refusal(
         h := replace(s, team_ways=n, width=w, turns_held=held_turns(
             math.ceil(_counts(axes, w)[1] / n), n, w * element, grid)), region, axes, grid)]
     # As usual if that is possible; otherwise alone, with as many threads as possible.
-    return min(held, key=lambda h: crowding(h, element, grid), default=s)
+    return min(proposals, key=lambda h: crowding(h, element, grid), default=s)
 
 
 def stored_between_passes(region: Region, limits: Limits) -> list[Value]:
@@ -108,19 +108,19 @@ def _exchanged_bytes(region: Region, numbers: int) -> int:
 
 def _held_refusal(s: GridRowSchedule, region: Region, axes: Axes, grid: GridLimits) -> str:
     """Why threads cannot hold rows in registers; empty if they can."""
-    results, each = _counts(axes, s.width)
-    turns, handed = math.ceil(each / s.team_ways), handed_values(region)
+    results, row_parts = _counts(axes, s.width)
+    turns, handed = math.ceil(row_parts / s.team_ways), handed_values(region)
     if axes.by_columns or results % s.team_rows or not 0 < s.turns_held <= turns:
         return (f"turns(held={s.turns_held}) must be 1 to {turns}, the iterations of a thread, and "
                 "needs whole rows per workgroup")
-    if s.team_ways > each:
-        return f"turns(held={s.turns_held}): {s.team_ways} threads hold {each} parts of a row"
+    if s.team_ways > row_parts:
+        return f"turns(held={s.turns_held}): {s.team_ways} threads hold {row_parts} parts of a row"
     if s.turns_held < turns:
         if s.width > 1 or s.team_rows > 1:
             return (f"turns(held={s.turns_held}) leaves a rest of {turns - s.turns_held} turns, "
                     "which needs rows=1 and width(1)")
         needed = _exchanged_bytes(region, s.team_ways) + rest_bytes(
-            handed, each - s.turns_held * s.team_ways)
+            handed, row_parts - s.turns_held * s.team_ways)
         if needed > grid.shared_bytes:
             return f"its threads share {needed} bytes of {grid.shared_bytes}"
     element = element_size(handed, i32.bytes)
@@ -175,15 +175,16 @@ class _TeamNest:
     """The passes over the inner loop for one thread."""
 
     def __init__(self, b: Builder, region: Region, phases: Phases, target: Mapping[Value, str],
-                 axes: Axes, columns: int, lanes: int, grid: GridLimits, shared: Team, held: int):
+                 axes: Axes, columns: int, lanes: int, grid: GridLimits, shared: Team,
+                 turns_held: int):
         self.b, self.region, self.phases, self.target = b, region, phases, target
         self.full, self.inner, self.columns, self.lanes = axes.full, axes.inner, columns, lanes
-        self.team, self.turns_held = shared, held
+        self.team, self.turns_held = shared, turns_held
         self.held: list[Emitter] = []  # scopes of the iterations, if their values are kept
         self.last_active: Operand | None = None  # whether a thread has the last one; None: all do
         self.totals = TeamTotals(b, shared, grid.subgroup)
-        first = held * shared.ways
-        self.rest = RowRest(b, handed_values(region) if held else (), first,
+        first = turns_held * shared.ways
+        self.rest = RowRest(b, handed_values(region) if turns_held else (), first,
                             max(0, columns - first), axes.full)
 
     def run(self, e: Emitter, t: Operand, row: Operand, share: Operand,

@@ -190,8 +190,8 @@ class Strips(TileOfProduct):
         b, strip, along_k = self.b, self.strips[side], contiguous_along_k(self.product, side)
         n, parts = load_width(self.product, side, self.block, self.limits), []
         for part in self._shares(side, start, k, t, n):
-            both = [test for test in (part.inside, part.active) if test is not None]
-            inside = functools.reduce(b.and_, both) if both else None
+            conditions = [test for test in (part.inside, part.active) if test is not None]
+            inside = functools.reduce(b.and_, conditions) if conditions else None
             values = self._elements(side, batch, at, part.x, part.depth, inside, along_k, n)
             step = 1 if along_k == strip.along_k else strip.pitch
             parts.append(StripPart(strip.name, part.active, part.offset, step, values))

@@ -110,8 +110,8 @@ def estimated(product: Value, shape: MmaShape, w: WindowAxes, limits: Limits) ->
         if grid.compute_units > 1:
             count = functools.partial(_count, w=w, along=along)
             tile = clustered(tile, count, functools.partial(_shares, w=w, n=n), grid)
-        each = [(t.cycles(w, n, batch, grid), t) for t in fitting(tile, grid, ROLES_STAGES_MOST)]
-        time, tile = min(each, key=lambda x: x[0], default=(math.inf, tile))
+        timed = [(t.cycles(w, n, batch, grid), t) for t in fitting(tile, grid, ROLES_STAGES_MOST)]
+        time, tile = min(timed, key=lambda x: x[0], default=(math.inf, tile))
         if time < (best.cycles if best else math.inf):
             best = Estimate(time, tiles, replace(
                 s, stages=tile.stages, epilogue_bands=tile.bands, cluster_rows=tile.cluster_rows,
@@ -130,9 +130,9 @@ def _tried(w: WindowAxes, n: int, shape: MmaShape,
             patches = _divided(w.spatial) if w.contiguous[0] else itertools.chain.from_iterable(
                 _powers(w.spatial, rows // n) for n in range(1, rows // team + 1)
                 if rows % (n * team) == 0)
-            each = (GridWindowsSchedule(rows, team, ROLES_STAGES_LEAST, 1, 1, 1, taps, patch)
+            schedules = (GridWindowsSchedule(rows, team, ROLES_STAGES_LEAST, 1, 1, 1, taps, patch)
                     for patch in patches)
-            tiles = ((tile_of(s, shape, w, grid).patch, s) for s in each
+            tiles = ((tile_of(s, shape, w, grid).patch, s) for s in schedules
                      if not _refusal(tile_of(s, shape, w, grid), w))
             yield from (replace(s, tile_columns=c) for s in _best(tiles)
                         for c in WINDOW_COLUMNS if c == WINDOW_COLUMNS[-1] or c < 2 * n)
@@ -163,9 +163,10 @@ def _powers(parts: Sequence[Var], size: int) -> Iterator[tuple[int, ...]]:
 
 def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
     """Patches that divide all positions, with as many positions as strips are deep."""
-    each = [[d for d in range(1, min(v.extent, MAX_BOX) + 1) if v.extent % d == 0] for v in parts]
+    divisors = [[d for d in range(1, min(v.extent, MAX_BOX) + 1) if v.extent % d == 0]
+                for v in parts]
     low, high = WINDOW_DEPTHS
-    yield from (p for p in itertools.product(*each) if low <= math.prod(p) <= high)
+    yield from (p for p in itertools.product(*divisors) if low <= math.prod(p) <= high)
 
 
 def _count(tile: WindowTile, w: WindowAxes, along: int) -> int:

@@ -51,9 +51,9 @@ def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
     if lanes == 1:
         return e.within(bound=spread(e, flat, loops))
     *rows, last = loops
-    each = Var("vectors", last.extent // lanes)
-    bound = spread(e, flat, [*rows, each])
-    bound[last] = e.b.mul(bound[each], lanes)
+    vectors = Var("vectors", last.extent // lanes)
+    bound = spread(e, flat, [*rows, vectors])
+    bound[last] = e.b.mul(bound[vectors], lanes)
     return e.within(bound=bound, lane=last, lanes=lanes, aligned=True)
 
 

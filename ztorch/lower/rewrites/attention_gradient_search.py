@@ -53,8 +53,8 @@ class GradientSearch:
         others = [x for kind, x in rest.elements() if kind != "number"]
         if rest.total() != factors.total() - 1 or len(others) != 1 or others[0].op.opcode != "add":
             return None
-        for one, added in (others[0].args, others[0].args[::-1]):
-            product = factors_of(one, dropped=True)
+        for term, added in (others[0].args, others[0].args[::-1]):
+            product = factors_of(term, dropped=True)
             if product is None or not is_row(added):
                 continue
             before = self.weights - exponential

@@ -21,8 +21,8 @@ def with_column_groups(graph: Graph, limits: Limits) -> Graph:
     groups: dict[Value, list[Value]] = {}  # by the slice that reads a group: the values it divides
     for v in graph.nodes():
         if v.op.kind == "contract" and is_small(v, limits):
-            whole, slices_read = readers.groups(v)
-            groups |= dict.fromkeys(slices_read, whole)
+            cone, slices_read = readers.groups(v)
+            groups |= dict.fromkeys(slices_read, cone)
     if not groups:
         return graph
     new: dict[Value, Value] = {}
@@ -70,11 +70,11 @@ class _Readers:
         rows, columns = product.shape
         width = groups[0].shape[1] if groups else 0
         count = columns // width if width else 0
-        whole = count * width == columns and 1 < count <= TILE_PRODUCTS_MAX and all(
+        fits = count * width == columns and 1 < count <= TILE_PRODUCTS_MAX and all(
             g.shape == (rows, width) and g.attrs["step"] == (1, 1) and g.attrs["start"][1] % width
             == 0 for g in groups)
         cone.sort(key=lambda v: self.order[v])
-        return cone, groups if whole and self._meet(groups) else []
+        return cone, groups if fits and self._meet(groups) else []
 
     def _meet(self, groups: list[Value]) -> bool:
         """Whether some value is computed from elements of all groups at one position."""
@@ -93,9 +93,9 @@ class _Readers:
                     yield r
 
 
-def _divided(group: Value, whole: Sequence[Value], new: Mapping[Value, Value],
+def _divided(group: Value, cone: Sequence[Value], new: Mapping[Value, Value],
              slices: dict[tuple[Value, int], Value]) -> Value:
-    """What a slice reads, computed for its columns alone. `whole` are the product and the
+    """What a slice reads, computed for its columns alone. `cone` are the product and the
     elementwise values of it in order, of which later ones may depend on the slice; `new` are the
     replacements of all others."""
     first, width = group.attrs["start"][1], group.shape[1]
@@ -108,7 +108,7 @@ def _divided(group: Value, whole: Sequence[Value], new: Mapping[Value, Value],
         return slices[v, first]
 
     parts: dict[Value, Value] = {}
-    for v in whole[:whole.index(group.args[0]) + 1]:
+    for v in cone[:cone.index(group.args[0]) + 1]:
         args = tuple(parts[a] if a in parts else part(a) for a in v.args
                      ) if v.op.kind != "contract" else (new[v.args[0]], part(v.args[1]))
         parts[v] = Value(v.op, args, v.attrs, (v.shape[0], width), v.dtype, v.layer)

@@ -54,15 +54,15 @@ def stacked(v: Value, args: Sequence[Value]) -> list[Value]:
     count = v.shape[-1] if v.shape else 0
     if not v.size or not 2 <= count <= INTERLEAVED_MAX:
         return []
-    one = (*v.shape[:-1], 1)
+    column_shape = (*v.shape[:-1], 1)
     if v.op.name == "concat" and v.attrs["axis"] == v.rank - 1:
         origin, unit = (0,) * (v.rank - 1), (1,) * v.rank
-        return [x if x.shape == one else OPS.slice(x, (*origin, k), unit, one)
+        return [x if x.shape == column_shape else OPS.slice(x, (*origin, k), unit, column_shape)
                 for x in args for k in range(x.shape[-1])]
-    if v.op.name == "broadcast_to" and args[0].shape == one:
+    if v.op.name == "broadcast_to" and args[0].shape == column_shape:
         return [args[0]] * count
-    if v.op.name == "pad" and args[0].shape == one:
-        fill = OPS.full(one, v.attrs["value"], v.dtype)
+    if v.op.name == "pad" and args[0].shape == column_shape:
+        fill = OPS.full(column_shape, v.attrs["value"], v.dtype)
         return [args[0] if k == v.attrs["low"][-1] else fill for k in range(count)]
     return []
 

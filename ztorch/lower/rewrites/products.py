@@ -203,8 +203,8 @@ class ProductRewrites:
         best: tuple[float, Value] | None = None
         for parts in (p for p in range(1, images + 1) if images % p == 0):
             part = _cut_up(product, parts) if parts > 1 else product
-            now = cut_of(part, self.limits)
-            estimate = estimated(part, *now, self.limits) if now else None
+            own_cut = cut_of(part, self.limits)
+            estimate = estimated(part, *own_cut, self.limits) if own_cut else None
             if estimate is None:
                 continue
             few = estimate.tiles < WINDOW_UNITS * grid.compute_units

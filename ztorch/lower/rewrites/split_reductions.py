@@ -80,8 +80,8 @@ def _parts_for_workers(v: Value) -> int:
         return LONG_REDUCTION_PARTS
     columns = math.prod(x.shape[max(axes) + 1:])
     long = x.nbytes >= LONG_COLUMNS_BYTES and x.size // v.size >= LONG_COLUMNS
-    some = LONG_COLUMNS_MIN <= columns <= LONG_COLUMNS_MAX
-    return LONG_COLUMNS_PARTS if long and some and columns == v.size else 1
+    is_in_range = LONG_COLUMNS_MIN <= columns <= LONG_COLUMNS_MAX
+    return LONG_COLUMNS_PARTS if long and is_in_range and columns == v.size else 1
 
 
 def _parts_for_groups(v: Value, grid: GridLimits) -> int:

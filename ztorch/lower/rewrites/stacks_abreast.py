@@ -95,12 +95,12 @@ def _loop(loop: Value, new: Mapping[Value, Value], group_of: Mapping[Value, list
         if x not in group_of:
             pairs.append((s, new[x]))
         elif x is group_of[x][0]:
-            whole = slice_leaf(new[x], len(pairs))
-            pairs.append((whole, new[x]))
+            stacked = slice_leaf(new[x], len(pairs))
+            pairs.append((stacked, new[x]))
             leaf_of = {y: t for t, y in slices}
             width = s.shape[-1]
             for k, y in enumerate(group_of[x]):
-                parts[leaf_of[y]] = whole[..., k * width:(k + 1) * width]
+                parts[leaf_of[y]] = stacked[..., k * width:(k + 1) * width]
     outs = dict(enumerate(body.outs))
     first = len(body.carries)
     for v, group in group_of.items():
@@ -110,7 +110,8 @@ def _loop(loop: Value, new: Mapping[Value, Value], group_of: Mapping[Value, list
             for k in members[1:]:
                 del outs[k]
     stored = [_abreast(v) for v in outs.values()]
-    joined = {v: whole for v, whole in zip(outs.values(), stored, strict=True) if v is not whole}
+    joined = {v: stacked for v, stacked in zip(outs.values(), stored, strict=True)
+              if v is not stacked}
     roots = substituted([*substituted(body.news, joined), *stored], parts)
     count = len(body.news)
     body = replace(body, news=tuple(roots[:count]), outs=tuple(roots[count:]),

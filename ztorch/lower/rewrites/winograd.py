@@ -129,12 +129,13 @@ def transformed(v: Value, left: Value, fixed: bool,
     if image is None:
         return None
     (m, filters), depth, channels = v.shape, left.shape[1], image.shape[-1]
-    one = _Convolution(image, filters)
-    if not one.pays((m, filters, depth), (one.tiles, filters, channels), fixed, limits):
+    convolution = _Convolution(image, filters)
+    if not convolution.pays((m, filters, depth), (convolution.tiles, filters, channels), fixed,
+                            limits):
         return None
     kernel, rows = _by_positions(v.args[1]), _padded_rows(channels, filters)
-    return (_tiles(image, *one.places), _first_rows(AT_POINTS(kernel, rows=rows), channels),
-            one.shape)
+    return (_tiles(image, *convolution.places), _first_rows(AT_POINTS(kernel, rows=rows), channels),
+            convolution.shape)
 
 
 def transformed_slope(v: Value, left: Value, limits: Limits) -> tuple[Value, Value] | None:
@@ -152,14 +153,15 @@ def transformed_slope(v: Value, left: Value, limits: Limits) -> tuple[Value, Val
     if image is None:
         return None
     (m, filters), depth, channels = v.shape, left.shape[1], image.shape[-1]
-    one = _Convolution(image, filters)
-    if not one.pays((m, filters, depth), (channels, filters, one.tiles), False, limits):
+    convolution = _Convolution(image, filters)
+    if not convolution.pays((m, filters, depth), (channels, filters, convolution.tiles), False,
+                            limits):
         return None
-    slopes, (down, across) = OPS.reshape(v.args[1], one.shape), one.places
+    slopes, (down, across) = OPS.reshape(v.args[1], convolution.shape), convolution.places
     at_points = SLOPES(slopes if _is_channels_last(slopes) else COPY(slopes), low=(0, 0), down=down,
-                       across=across, rows=_padded_rows(one.tiles, filters))
+                       across=across, rows=_padded_rows(convolution.tiles, filters))
     return (OPS.transpose(_tiles(image, down, across), (0, 2, 1)),
-            _first_rows(at_points, one.tiles))
+            _first_rows(at_points, convolution.tiles))
 
 
 def _padded_rows(rows: int, columns: int) -> int:
