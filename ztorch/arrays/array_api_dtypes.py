@@ -53,7 +53,7 @@ def isdtype(dtype: AnyDType, kind: Any) -> Any:
     """Whether a dtype matches a kind: another dtype, a name from the standard, or a tuple of
     these."""
     if isinstance(kind, tuple):
-        return any(isdtype(dtype, each) for each in kind)
+        return any(isdtype(dtype, choice) for choice in kind)
     if isinstance(kind, str) and kind in _KINDS:
         return any_dtype(dtype).kind in tuple(_KINDS[kind])
     if isinstance(kind, (DType, ComplexDType)):

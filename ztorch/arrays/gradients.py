@@ -92,11 +92,11 @@ def grad(function: Callable[..., Any], argnums: Argnums = 0,
         >>> zt.grad(cube)(zt.tensor(2.0)).item(), zt.grad(zt.grad(cube))(zt.tensor(2.0)).item()
         (12.0, 12.0)
     """
-    both = value_and_grad(function, argnums, has_aux)
+    with_value = value_and_grad(function, argnums, has_aux)
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
-        value, slope = both(*args, **named)
+        value, slope = with_value(*args, **named)
         return (slope, value[1]) if has_aux else slope
 
     return run
@@ -167,9 +167,9 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any],
         raise ShapeError(f"jvp takes a tangent for each of {len(ran.watched)} tensors, not "
                          f"{len(leaves)}")
     nodes = [_like(n, x, "tangent") for n, x in zip(ran.watched, leaves, strict=True)]
-    both = [tensor_of(n) for n in Recorded(results, ran.watched).derive("jvp", jvp_rule, nodes)]
-    return (unflatten(tree, iter(both[:len(results)])),
-            unflatten(tree, iter(both[len(results):])))
+    derived = [tensor_of(n) for n in Recorded(results, ran.watched).derive("jvp", jvp_rule, nodes)]
+    return (unflatten(tree, iter(derived[:len(results)])),
+            unflatten(tree, iter(derived[len(results):])))
 
 
 def jacobian(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:

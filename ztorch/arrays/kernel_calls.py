@@ -125,10 +125,10 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
                                   for o in operands], build, place)
         _calls.put(key, call)
     if of_tensors:
-        seen = _as_written(kernel, *written) if written else None
-        if seen is not None and len(seen[1]) == len(operands) and all(
-                map(operator.is_, seen[1], operands)):
-            _written.put(seen[0], call)
+        spelling = _as_written(kernel, *written) if written else None
+        if spelling is not None and len(spelling[1]) == len(operands) and all(
+                map(operator.is_, spelling[1], operands)):
+            _written.put(spelling[0], call)
         return _results(call, tuple(operands))
     nodes = record(call, tuple(operands))
     realize(nodes)

@@ -56,7 +56,7 @@ class ReadAhead(Generic[T]):
         if self._queue is None and self._read > 2 and self._slow:
             self._queue, self._thread = _started(self)
         if self._queue is not None:
-            return self._taken()
+            return self._next_entry()
         start = perf_counter()
         item = next(self._items)
         self._read += 1
@@ -64,7 +64,7 @@ class ReadAhead(Generic[T]):
             self._slow &= perf_counter() - start > SLOW
         return item
 
-    def _taken(self) -> T:
+    def _next_entry(self) -> T:
         assert self._queue is not None and self._thread is not None
         while True:
             try:

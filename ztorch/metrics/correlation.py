@@ -53,5 +53,5 @@ class ConcordanceCorrelation(PearsonCorrelation, names=("concordance_correlation
     def values(self, y_true: Value, y_pred: Value) -> Value:
         (mean, y), (predicted, p) = (self._centered(x) for x in (
             alike(self.name, y_true, y_pred), y_pred))
-        apart = OPS.square(mean - predicted)
-        return self._mean(y * p) * 2.0 / (self._mean(y * y) + self._mean(p * p) + apart + 1e-7)
+        gap = OPS.square(mean - predicted)
+        return self._mean(y * p) * 2.0 / (self._mean(y * y) + self._mean(p * p) + gap + 1e-7)

@@ -52,10 +52,10 @@ class UpdatedMetric(SumMetric, abstract=True):
         random = np.random.default_rng(0)
         numbers = [random.integers(0, 2, (3, *v.shape[1:])) if v.dtype.is_int else
                    random.uniform(0.05, 0.95, (3, *v.shape[1:])) for v in (y_true, y_pred)]
-        whole, *rows = (self._numbers(y_true, y_pred, *(x[part] for x in numbers)) for part in (
+        batch, *rows = (self._numbers(y_true, y_pred, *(x[part] for x in numbers)) for part in (
             slice(None), slice(0, 1), slice(1, 2), slice(2, 3)))
         return all(np.allclose(x, sum(parts), rtol=1e-4, atol=1e-6, equal_nan=True)
-                   for x, *parts in zip(whole, *rows, strict=True))
+                   for x, *parts in zip(batch, *rows, strict=True))
 
     def _numbers(self, y_true: Value, y_pred: Value, *numbers: np.ndarray) -> list[np.ndarray]:
         """What a batch of these numbers adds to the variables."""

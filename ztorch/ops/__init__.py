@@ -58,12 +58,12 @@ _SAME = ("image", "linalg", "nn", "numpy")  # modules of Keras whose functions a
 __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 
 
-class _Found(types.ModuleType):
+class _UsedOps(types.ModuleType):
     """This module's class. It holds the ops used so far: in the module itself, names such as `any`
     would shadow Python's."""
 
 
-sys.modules[__name__].__class__ = _Found
+sys.modules[__name__].__class__ = _UsedOps
 
 
 def __getattr__(name: str) -> Any:
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
             hint = nearest(name, (*REGISTRY, *ALIASES, *_OF_TENSORS), likeness=0.7)
         raise AttributeError(f"module 'ztorch.ops' has no attribute {name!r}{hint}")
     call = _public(name)
-    setattr(_Found, public_name, staticmethod(call))
+    setattr(_UsedOps, public_name, staticmethod(call))
     for inner in _INSIDE.get(public_name, ()):
         setattr(call, inner, _public(inner))
     return call
@@ -127,16 +127,16 @@ def _public(name: str) -> Callable[..., Any]:
                 args, attrs = (xs,), {"axis": axis, **attrs}
         nonlocal quick
         if quick is not None:
-            again = quick(*args, **attrs)
-            if again is not NotImplemented:
-                return again
-        again = dispatch.on_tensors(name, args, attrs)
-        if again is not None:
+            result = quick(*args, **attrs)
+            if result is not NotImplemented:
+                return result
+        result = dispatch.on_tensors(name, args, attrs)
+        if result is not None:
             quick = quick or dispatch.recorder(name)
-            return again
-        other = stand_in((*args, *attrs.values()))
-        if other is not None:
-            return other.apply_op(name, *args, **attrs)
+            return result
+        variable = stand_in((*args, *attrs.values()))
+        if variable is not None:
+            return variable.apply_op(name, *args, **attrs)
         if not takes_tensors and current_layer():  # in a model, it is a graph value
             return getattr(OPS, name)(*args, **attrs)
         if _has_values((*args, *attrs.values())):

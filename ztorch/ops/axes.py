@@ -130,14 +130,14 @@ def roll(x: Value, shift: Axes, axis: Axes | None = None) -> Value:
     axes = tuple(axes) * (len(shifts) if len(axes) == 1 else 1)
     if len(shifts) != len(axes):
         raise shape_error(f"ops.roll got {len(shifts)} shifts for {len(axes)} axes of", x.shape)
-    for by, each in zip(shifts, axes, strict=True):
-        [a] = normal_axes(each, x.rank)
+    for offset, number in zip(shifts, axes, strict=True):
+        [a] = normal_axes(number, x.rank)
         n = x.shape[a]
-        at = int(by) % n if n else 0
-        if at:
+        count = int(offset) % n if n else 0
+        if count:
             before = (slice(None),) * a
             end, start = (OPS.slice_by(x, (*before, part)) for part in (
-                slice(n - at, n), slice(0, n - at)))
+                slice(n - count, n), slice(0, n - count)))
             x = OPS.concat(end, start, axis=a)
     return x
 

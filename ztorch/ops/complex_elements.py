@@ -12,7 +12,7 @@ import numpy as np
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.ops.complex_values import ComplexValue, both, choose, complex_op, either
+from ztorch.ops.complex_values import ComplexValue, all_of, any_of, choose, complex_op
 
 INF = math.inf
 _FLAT = 22.0  # above it, tanh is 1 in float64
@@ -88,12 +88,12 @@ def square(x: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def power(x: ComplexValue, y: ComplexValue) -> ComplexValue:
-    here = both(zero(x.real), zero(x.imag))
+    here = all_of(zero(x.real), zero(x.imag))
     base = choose(here, _ones(x), x)
     result = exp(y * log(base))
     nothing = OPS.where(y.real > 0.0, 0.0, scalar(math.nan, y.real))
     result = choose(here, ComplexValue(nothing, nothing), result)
-    return choose(both(zero(y.real), zero(y.imag)), _ones(result), result)
+    return choose(all_of(zero(y.real), zero(y.imag)), _ones(result), result)
 
 
 @complex_op()
@@ -125,11 +125,11 @@ def angle(x: ComplexValue) -> Value:
 @complex_op()
 def sign(x: ComplexValue) -> ComplexValue:
     """x divided by its absolute value; 0 at 0. Infinite parts dominate."""
-    endless = either(OPS.isinf(x.real), OPS.isinf(x.imag))
+    endless = any_of(OPS.isinf(x.real), OPS.isinf(x.imag))
     unit = ComplexValue(*(OPS.where(endless, OPS.where(OPS.isinf(part), OPS.sign(part), part * 0.0),
                                     part) for part in (x.real, x.imag)))
     largest = OPS.maximum(OPS.abs(unit.real), OPS.abs(unit.imag))
-    unit = unit.each("divide", OPS.where(zero(largest), 1.0, largest))
+    unit = unit.on_parts("divide", OPS.where(zero(largest), 1.0, largest))
     length = size(unit)
     nothing, length = zero(length), OPS.where(zero(length), 1.0, length)
     return ComplexValue(OPS.where(nothing, 0.0, unit.real / length),
@@ -146,9 +146,9 @@ def exp(x: ComplexValue) -> ComplexValue:
     half = OPS.exp(a * 0.5)
     real, imag = half * OPS.cos(b) * half, half * OPS.sin(b) * half
     lost = unbounded(b)
-    real = OPS.where(both(lost, OPS.isinf(a)), OPS.where(a > 0.0, scalar(INF, a), 0.0), real)
-    imag = OPS.where(both(lost, OPS.equal(a, -INF)), 0.0, imag)
-    return ComplexValue(real, OPS.where(both(zero(b), unbounded(half)), b, imag))
+    real = OPS.where(all_of(lost, OPS.isinf(a)), OPS.where(a > 0.0, scalar(INF, a), 0.0), real)
+    imag = OPS.where(all_of(lost, OPS.equal(a, -INF)), 0.0, imag)
+    return ComplexValue(real, OPS.where(all_of(zero(b), unbounded(half)), b, imag))
 
 
 @complex_op()
@@ -163,7 +163,7 @@ def expm1(x: ComplexValue) -> ComplexValue:
     half = OPS.sin(x.imag * 0.5)
     real = OPS.expm1(low) * OPS.cos(x.imag) - half * half * 2.0 + 0.0  # also 0 for -0
     real = OPS.where(x.real > _STEEP, exponential.real, real)
-    return ComplexValue(OPS.where(both(OPS.equal(x.real, -INF), unbounded(x.imag)), -1.0, real),
+    return ComplexValue(OPS.where(all_of(OPS.equal(x.real, -INF), unbounded(x.imag)), -1.0, real),
                         exponential.imag)
 
 
@@ -174,11 +174,11 @@ def log_size(a: Value, b: Value) -> Value:
     m, n = OPS.where(swap, b, a), OPS.where(swap, a, b)
     ratio = n / OPS.where(zero(m), 1.0, m)
     far = OPS.log(m) + OPS.log1p(ratio * ratio) * 0.5
-    close = both(m > 0.7, m < 1.5)
+    close = all_of(m > 0.7, m < 1.5)
     near = OPS.where(close, m, 1.0)
     beyond = (near - 1.0) * (near + 1.0) + OPS.where(close, n * n, 0.0)  # the square minus 1
     y = OPS.where(close, OPS.log1p(beyond) * 0.5, far)
-    return OPS.where(either(OPS.isinf(a), OPS.isinf(b)), INF, y)
+    return OPS.where(any_of(OPS.isinf(a), OPS.isinf(b)), INF, y)
 
 
 @complex_op()
@@ -188,18 +188,18 @@ def log(x: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def log2(x: ComplexValue) -> ComplexValue:
-    return log(x).each("divide", math.log(2))
+    return log(x).on_parts("divide", math.log(2))
 
 
 @complex_op()
 def log10(x: ComplexValue) -> ComplexValue:
-    return log(x).each("divide", math.log(10))
+    return log(x).on_parts("divide", math.log(10))
 
 
 @complex_op()
 def log1p(x: ComplexValue) -> ComplexValue:
     a, b = x.real, x.imag
-    small = both(OPS.abs(a) < 0.5, OPS.abs(b) < 0.5)
+    small = all_of(OPS.abs(a) < 0.5, OPS.abs(b) < 0.5)
     near = OPS.where(small, a * (a + 2.0) + b * b, 0.0)
     real = OPS.where(small, OPS.log1p(near) * 0.5, log_size(a + 1.0, b))
     return ComplexValue(real, OPS.atan2(b, a + 1.0))
@@ -230,7 +230,7 @@ def sqrt(x: ComplexValue) -> ComplexValue:
 
 def _times(x: Value, y: Value) -> Value:
     """The product, with 0 times infinity or NaN equal to 0."""
-    lost = either(both(zero(x), unbounded(y)), both(zero(y), unbounded(x)))
+    lost = any_of(all_of(zero(x), unbounded(y)), all_of(zero(y), unbounded(x)))
     y_or_x = OPS.where(zero(x), signed(x, y), signed(y, x))
     return OPS.where(lost, y_or_x, x * y)
 
@@ -238,7 +238,7 @@ def _times(x: Value, y: Value) -> Value:
 def _grown(x: Value, a: Value, y: Value) -> Value:
     """The product of sinh(a) or cosh(a) with a sine or cosine. It may be finite where the former is
     not; then exp(|a|) / 2 is applied in halves."""
-    huge = both(OPS.isinf(x), finite(a))
+    huge = all_of(OPS.isinf(x), finite(a))
     half = OPS.exp(OPS.where(huge, OPS.abs(a) * 0.5, 0.0))
     return OPS.where(huge, signed(half * 0.5, x) * y * half, _times(OPS.where(huge, 1.0, x), y))
 
@@ -247,7 +247,7 @@ def _grown(x: Value, a: Value, y: Value) -> Value:
 def sinh(x: ComplexValue) -> ComplexValue:
     a, b = x.real, x.imag
     real = _grown(OPS.sinh(a), a, OPS.cos(b))
-    return ComplexValue(OPS.where(both(OPS.isinf(a), unbounded(b)), a, real),
+    return ComplexValue(OPS.where(all_of(OPS.isinf(a), unbounded(b)), a, real),
                         _grown(OPS.cosh(a), a, OPS.sin(b)))
 
 
@@ -255,7 +255,7 @@ def sinh(x: ComplexValue) -> ComplexValue:
 def cosh(x: ComplexValue) -> ComplexValue:
     a, b = x.real, x.imag
     real = _grown(OPS.cosh(a), a, OPS.cos(b))
-    return ComplexValue(OPS.where(both(OPS.isinf(a), unbounded(b)), INF, real),
+    return ComplexValue(OPS.where(all_of(OPS.isinf(a), unbounded(b)), INF, real),
                         _grown(OPS.sinh(a), a, OPS.sin(b)))
 
 
@@ -271,10 +271,10 @@ def tanh(x: ComplexValue) -> ComplexValue:
     imag = OPS.where(flat, waves * 4.0 * OPS.exp(OPS.abs(a) * -2.0), waves / below)
     end = OPS.where(unbounded(b), 0.0, signed(OPS.zeros_like(b), b))  # as in the array API
     imag = OPS.where(OPS.isinf(a), end, imag)
-    imag = OPS.where(both(zero(b), OPS.isnan(a)), b, imag)
+    imag = OPS.where(all_of(zero(b), OPS.isnan(a)), b, imag)
     real = OPS.where(flat, signed(OPS.ones_like(a), a), s * c / below)
-    real = OPS.where(both(finite(a), unbounded(b)), math.nan, real)
-    return ComplexValue(OPS.where(both(zero(a), unbounded(b)), a, real), imag)
+    real = OPS.where(all_of(finite(a), unbounded(b)), math.nan, real)
+    return ComplexValue(OPS.where(all_of(zero(a), unbounded(b)), a, real), imag)
 
 
 @complex_op()

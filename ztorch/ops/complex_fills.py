@@ -38,7 +38,7 @@ def ones(shape: Shape, dtype: Any = None) -> ComplexValue:
 @complex_op()
 def full_like(x: ComplexValue, value: Number, dtype: Any = None) -> ComplexValue:
     y = number(x.real, complex(value))
-    return y if dtype is None else y.each("cast", _part(dtype))
+    return y if dtype is None else y.on_parts("cast", _part(dtype))
 
 
 @complex_op()

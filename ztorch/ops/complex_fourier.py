@@ -39,7 +39,7 @@ def _length(name: str, x: ComplexValue, axis: int, n: int | None) -> int:
 
 def _last(x: ComplexValue, axis: int, n: int) -> ComplexValue:
     """x with an axis moved last, cut or zero-padded to n elements."""
-    moved = x.each("moveaxis", axis, -1)
+    moved = x.on_parts("moveaxis", axis, -1)
     return ComplexValue(resized(moved.real, n), resized(moved.imag, n))
 
 
@@ -52,7 +52,7 @@ def _along(name: str, x: ComplexValue, n: int | None, axis: int, norm: str | Non
     own = 1 / n if inverse else 1.0  # the factor that the op on pairs applies
     factor = _factor(name, n, norm, inverse) / own
     y = ComplexValue(*pair)
-    return (y if factor == 1.0 else y * factor).each("moveaxis", -1, a)
+    return (y if factor == 1.0 else y * factor).on_parts("moveaxis", -1, a)
 
 
 @complex_op()
@@ -120,7 +120,7 @@ def rfft(x: Value, n: int | None = None, axis: int = -1, norm: str = "backward")
     n = _length("rfft", operand, a, n)
     y = ComplexValue(*OPS.rfft(OPS.moveaxis(x, a, -1), n))
     factor = _factor("rfft", n, norm, inverse=False)
-    return (y if factor == 1.0 else y * factor).each("moveaxis", -1, a)
+    return (y if factor == 1.0 else y * factor).on_parts("moveaxis", -1, a)
 
 
 @complex_op()
@@ -128,7 +128,7 @@ def irfft(x: ComplexValue, n: int | None = None, axis: int = -1,
           norm: str = "backward") -> Value:
     a = _axis("irfft", x, axis)
     n = need_length("irfft", 2 * (x.shape[a] - 1) if n is None else n)
-    last = x.each("moveaxis", a, -1)
+    last = x.on_parts("moveaxis", a, -1)
     y = OPS.irfft((last.real, last.imag), n)
     factor = _factor("irfft", n, norm, inverse=True) * n
     y = OPS.moveaxis(y if factor == 1.0 else y * factor, -1, a)

@@ -13,13 +13,13 @@ import numpy as np
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ops.complex_elements import log_size, signed, size_of, sqrt, unbounded, zero
-from ztorch.ops.complex_values import ComplexValue, both, choose, complex_op, either
+from ztorch.ops.complex_values import ComplexValue, all_of, any_of, choose, complex_op
 
 
 def _large(x: ComplexValue) -> Value:
     """Where 1 is negligible next to the square of a number, which may overflow."""
     limit = math.sqrt(float(np.finfo(x.real.dtype.numpy).max)) / 4
-    y: Value = either(OPS.abs(x.real) > limit, OPS.abs(x.imag) > limit)
+    y: Value = any_of(OPS.abs(x.real) > limit, OPS.abs(x.imag) > limit)
     return y
 
 
@@ -44,7 +44,7 @@ def acos(x: ComplexValue) -> ComplexValue:
                         OPS.asinh(plus.real * minus.imag - plus.imag * minus.real))
     far = ComplexValue(OPS.atan2(size_of(x.imag), x.real), -signed(_log_twice(x), x.imag))
     y = choose(large, far, near)
-    return ComplexValue(OPS.where(both(zero(x.real), OPS.isnan(x.imag)), math.pi / 2, y.real),
+    return ComplexValue(OPS.where(all_of(zero(x.real), OPS.isnan(x.imag)), math.pi / 2, y.real),
                         y.imag)
 
 
@@ -56,7 +56,7 @@ def acosh(x: ComplexValue) -> ComplexValue:
     near = ComplexValue(OPS.asinh(minus.real * plus.real + minus.imag * plus.imag),
                         OPS.atan2(minus.imag, plus.real) * 2.0)
     y = choose(large, ComplexValue(_log_twice(x), OPS.atan2(x.imag, x.real)), near)
-    return ComplexValue(y.real, OPS.where(both(zero(x.real), OPS.isnan(x.imag)), math.pi / 2,
+    return ComplexValue(y.real, OPS.where(all_of(zero(x.real), OPS.isnan(x.imag)), math.pi / 2,
                                           y.imag))
 
 
@@ -67,7 +67,7 @@ def asinh(x: ComplexValue) -> ComplexValue:
                         OPS.atan2(x.imag, minus.real * plus.real - minus.imag * plus.imag))
     far = ComplexValue(signed(_log_twice(x), x.real), OPS.atan2(x.imag, size_of(x.real)))
     y = choose(large, far, near)
-    return ComplexValue(y.real, OPS.where(both(zero(x.imag), OPS.isnan(x.real)), x.imag, y.imag))
+    return ComplexValue(y.real, OPS.where(all_of(zero(x.imag), OPS.isnan(x.real)), x.imag, y.imag))
 
 
 @complex_op()
@@ -79,16 +79,16 @@ def atanh(x: ComplexValue) -> ComplexValue:
     u, v = OPS.where(large, 0.0, a), OPS.where(large, 0.0, b)
     real = OPS.log1p(u * 4.0 / ((1.0 - u) * (1.0 - u) + v * v)) * 0.25
     imag = OPS.atan2(v * 2.0, (1.0 - u) * (u + 1.0) - v * v) * 0.5
-    tip = both(OPS.equal(u, 1.0), v < math.sqrt(float(limits.tiny)), v > 0.0)
+    tip = all_of(OPS.equal(u, 1.0), v < math.sqrt(float(limits.tiny)), v > 0.0)
     short = OPS.where(tip, v, 1.0)
     real = OPS.where(tip, OPS.log(short) * -0.5 + OPS.log(OPS.hypot(short, 2.0)) * 0.5, real)
     imag = OPS.where(tip, OPS.atan2(OPS.full_like(v, 2.0), -short) * 0.5, imag)
-    endless = either(OPS.isinf(a), OPS.isinf(b))
+    endless = any_of(OPS.isinf(a), OPS.isinf(b))
     length = OPS.hypot(OPS.where(large, a * 0.5, 1.0), OPS.where(large, b * 0.5, 1.0))
     real = OPS.where(large, a * 0.25 / length / length, real)
-    quarter = OPS.where(both(OPS.isnan(b), unbounded(a)), b, math.pi / 2)
+    quarter = OPS.where(all_of(OPS.isnan(b), unbounded(a)), b, math.pi / 2)
     imag = OPS.where(large, quarter, imag)
-    real = OPS.where(either(endless, both(zero(a), OPS.isnan(b))), 0.0, real)
+    real = OPS.where(any_of(endless, all_of(zero(a), OPS.isnan(b))), 0.0, real)
     return ComplexValue(signed(real, x.real), signed(imag, x.imag))
 
 

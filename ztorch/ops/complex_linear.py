@@ -72,15 +72,15 @@ def cholesky(x: ComplexValue, upper: bool = False) -> ComplexValue:
     def turn(rest: ComplexValue, j: Value) -> tuple[ComplexValue, ComplexValue]:
         column = ComplexValue(column_at(rest.real, j), column_at(rest.imag, j))
         pivot = OPS.take(column.real, OPS.reshape(j, (1,)), -2)
-        column = column.each("divide", OPS.sqrt(pivot))
-        row = ComplexValue(column.real, -column.imag).each("matrix_transpose")
+        column = column.on_parts("divide", OPS.sqrt(pivot))
+        row = ComplexValue(column.real, -column.imag).on_parts("matrix_transpose")
         return rest - column * row, column
 
     if not x.shape[-1]:
         return x
     _, columns = scan(turn, x, columns_of(x.real))
-    y = ComplexValue(beside(columns.real), beside(columns.imag)).each("tril")
-    return ComplexValue(y.real, -y.imag).each("matrix_transpose") if upper else y
+    y = ComplexValue(beside(columns.real), beside(columns.imag)).on_parts("tril")
+    return ComplexValue(y.real, -y.imag).on_parts("matrix_transpose") if upper else y
 
 
 @complex_op()
@@ -124,7 +124,7 @@ def _pivots(name: str, x: ComplexValue) -> tuple[ComplexValue, Value]:
         used = OPS.bitwise_or(used, here)
         over = choose(used, number(column.real, 0), column)
         safe = where_nonzero(pivot, number(pivot.real, 1))
-        ratio = divide(over, safe.each("broadcast_to", over.shape))
+        ratio = divide(over, safe.on_parts("broadcast_to", over.shape))
         rest = rest - ratio * row
         return (rest, used, odd), pivot
 
@@ -132,7 +132,7 @@ def _pivots(name: str, x: ComplexValue) -> tuple[ComplexValue, Value]:
     even = OPS.full((*batch, 1, 1), 0, "int32")
     (_, _, odd), pivots = scan(turn, (x, unused, even), columns_of(x.real))
     order = OPS.cast(1 - OPS.bitwise_and(odd, 1) * 2, d)
-    return (ComplexValue(beside(pivots.real), beside(pivots.imag)).each("reshape", (*batch, n)),
+    return (ComplexValue(beside(pivots.real), beside(pivots.imag)).on_parts("reshape", (*batch, n)),
             OPS.reshape(order, tuple(batch)))
 
 

@@ -9,7 +9,7 @@ from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.complex_linear import inv
-from ztorch.ops.complex_values import ComplexValue, both, choose, complex_op
+from ztorch.ops.complex_values import ComplexValue, all_of, choose, complex_op
 from ztorch.ops.control import scan
 from ztorch.ops.linear_algebra import LARGEST, column_at, columns_of
 
@@ -26,7 +26,7 @@ def qr(x: ComplexValue, mode: str = "reduced") -> tuple[ComplexValue, ComplexVal
                           "supported; use NumPy on the array")
     if mode == "complete" and m > n:  # the columns of q beyond n are arbitrary
         return decomposed(x, m)
-    q, r = decomposed(x.each("stop_gradient"), min(m, n))
+    q, r = decomposed(x.on_parts("stop_gradient"), min(m, n))
     parts = with_gradient([q.real, q.imag, r.real, r.imag], [x.real, x.imag], [], _gradient)
     return ComplexValue(parts[0], parts[1]), ComplexValue(parts[2], parts[3])
 
@@ -43,7 +43,7 @@ def decomposed(x: ComplexValue, width: int) -> tuple[ComplexValue, ComplexValue]
     def turn(rest: ComplexValue, j: Value
              ) -> tuple[ComplexValue, tuple[ComplexValue, ComplexValue]]:
         column = ComplexValue(column_at(rest.real, j), column_at(rest.imag, j))
-        first = column.each("take", OPS.reshape(j, (1,)), -2)
+        first = column.on_parts("take", OPS.reshape(j, (1,)), -2)
         at = OPS.iota((m, 1), 0)
         v, scale = _mirror(column, first, OPS.cast(OPS.greater(at, j), d),
                            OPS.cast(OPS.equal(at, j), d))
@@ -68,21 +68,21 @@ def _mirror(x: ComplexValue, first: ComplexValue, below: Value, unit: Value
     beneath = OPS.maximum(OPS.abs(others.real), OPS.abs(others.imag))
     beneath = OPS.max(beneath, axis=-2, keepdims=True)
     side = OPS.abs(first.imag)
-    nothing = both(OPS.equal(beneath, 0.0), OPS.equal(side, 0.0))
+    nothing = all_of(OPS.equal(beneath, 0.0), OPS.equal(side, 0.0))
     largest = OPS.maximum(OPS.maximum(beneath, side), OPS.abs(first.real))
     largest = OPS.where(nothing, 1.0, largest)  # so that no square overflows or underflows
-    others, first = others.each("divide", largest), first.each("divide", largest)
+    others, first = others.on_parts("divide", largest), first.on_parts("divide", largest)
     squares = OPS.sum(others.squares(), axis=-2, keepdims=True) + first.squares()
     length = OPS.copysign(OPS.sqrt(OPS.where(nothing, 1.0, squares)), first.real)
     start = ComplexValue(first.real + length, first.imag)
-    scale = start.conjugate().each("divide", length * OPS.where(nothing, 1.0, start.squares()))
+    scale = start.conjugate().on_parts("divide", length * OPS.where(nothing, 1.0, start.squares()))
     none = OPS.zeros_like(scale.real)
     return others + start * unit, choose(nothing, ComplexValue(none, none), scale)
 
 
 def _mirrored(x: ComplexValue, v: ComplexValue, scale: ComplexValue) -> ComplexValue:
     """x minus `scale` times the components of its columns along v."""
-    return x - scale * v * (v.conjugate() * x).each("sum", axis=-2, keepdims=True)
+    return x - scale * v * (v.conjugate() * x).on_parts("sum", axis=-2, keepdims=True)
 
 
 def _gradient(upstreams: Sequence[Value], args: Sequence[Value],

@@ -37,15 +37,17 @@ def _towards_real(x: ComplexValue) -> ComplexValue:
     """The number of size 1 whose product with x is real and non-negative; 1 for 0."""
     length = size(x)
     zero = OPS.equal(length, 0.0)
-    y = x.conjugate().each("divide", OPS.where(zero, 1.0, length))
+    y = x.conjugate().on_parts("divide", OPS.where(zero, 1.0, length))
     return ComplexValue(OPS.where(zero, 1.0, y.real), y.imag)
 
 
 def _beside_ones(x: ComplexValue) -> ComplexValue:
     """1 for each even column, and an element of x for its neighbor, as a row."""
     shape = (*x.shape[:-1], 1, 2 * x.shape[-1])
-    return ComplexValue(*(OPS.reshape(OPS.stack(OPS.full(y.shape, one, y.dtype), y, axis=-1), shape)
-                          for y, one in ((x.real, 1.0), (x.imag, 0.0))))
+    parts = ((x.real, 1.0), (x.imag, 0.0))
+    return ComplexValue(*(
+        OPS.reshape(OPS.stack(OPS.full(y.shape, fill, y.dtype), y, axis=-1), shape)
+        for y, fill in parts))
 
 
 def _unit(x: ComplexValue, n: int) -> ComplexValue:
@@ -60,14 +62,14 @@ def _diagonalized(x: ComplexValue) -> tuple[Value, ComplexValue]:
     def rotated(state: tuple[ComplexValue, ComplexValue], _: None
                 ) -> tuple[tuple[ComplexValue, ComplexValue], None]:
         y, vectors = state
-        products = y.each("diagonal", 1, -2, -1)[..., 0::2]
+        products = y.on_parts("diagonal", 1, -2, -1)[..., 0::2]
         phase = _beside_ones(_towards_real(products))
-        y = y * phase * phase.conjugate().each("matrix_transpose")
+        y = y * phase * phase.conjugate().on_parts("matrix_transpose")
         values = OPS.diagonal(y.real, 0, -2, -1)
         turn = rotation(values[..., 0::2], values[..., 1::2], size(products))
-        y = y.each("matmul", turn)
+        y = y.on_parts("matmul", turn)
         y = ComplexValue(*(OPS.matmul(OPS.matrix_transpose(turn), z) for z in (y.real, y.imag)))
-        return (y, (vectors * phase).each("matmul", turn)), None
+        return (y, (vectors * phase).on_parts("matmul", turn)), None
 
     n = x.shape[-1]
     (y, vectors), _ = scan(rotated, (x, _unit(x, n)), length=sweeps(n, x.real.dtype) * (n - 1))
@@ -82,10 +84,11 @@ def _orthogonalized(x: ComplexValue) -> tuple[ComplexValue, ComplexValue]:
         y, vectors = state
         even, odd = y[..., 0::2], y[..., 1::2]
         first, second = (OPS.sum(z.squares(), axis=-2) for z in (even, odd))
-        products = (even.conjugate() * odd).each("sum", axis=-2)
+        products = (even.conjugate() * odd).on_parts("sum", axis=-2)
         phase = _beside_ones(_towards_real(products))
         turn = rotation(first, second, size(products))
-        return ((y * phase).each("matmul", turn), (vectors * phase).each("matmul", turn)), None
+        y, vectors = y * phase, vectors * phase
+        return (y.on_parts("matmul", turn), vectors.on_parts("matmul", turn)), None
 
     n = x.shape[-1]
     result: tuple[ComplexValue, ComplexValue]
@@ -98,7 +101,7 @@ def _scaled(x: ComplexValue) -> tuple[ComplexValue, Value]:
     most = OPS.maximum(OPS.abs(x.real), OPS.abs(x.imag))
     most = OPS.max(most, axis=(-2, -1), keepdims=True)
     most = OPS.where(OPS.greater(most, 0.0), most, 1.0)
-    return x.each("divide", most), most
+    return x.on_parts("divide", most), most
 
 
 def _phases(vectors: ComplexValue) -> ComplexValue:
@@ -125,7 +128,7 @@ def eigvalsh(x: ComplexValue) -> Value:
 def _eigen(x: ComplexValue) -> tuple[Value, ComplexValue]:
     """Eigenvectors may be multiplied by any phase, which has no gradient. The normalization below
     chooses a phase that the matrix determines."""
-    values, vectors = _eigen_of(x.each("stop_gradient"))
+    values, vectors = _eigen_of(x.on_parts("stop_gradient"))
     parts = with_gradient([values, vectors.real, vectors.imag], [x.real, x.imag], [],
                           _eigen_gradient)
     return parts[0], ComplexValue(parts[1], parts[2])
@@ -137,13 +140,13 @@ def _eigen_of(x: ComplexValue) -> tuple[Value, ComplexValue]:
     # A step of the QR algorithm reorders matrices with large and small elements, which rotate
     # slowly.
     q, r = decomposed(x, n)
-    turned = (r @ q).each("tril").hermitian()
+    turned = (r @ q).on_parts("tril").hermitian()
     if n % 2:
-        turned = turned.each("pad", (0,) * x.rank, (*(0,) * (x.rank - 2), 1, 1))
+        turned = turned.on_parts("pad", (0,) * x.rank, (*(0,) * (x.rank - 2), 1, 1))
     values, vectors = _diagonalized(turned)
     values, vectors = values[..., :n], q @ vectors[..., :n, :n]
     order = OPS.argsort(values)
-    vectors = vectors.each("take_along_axis", OPS.expand_dims(order, -2), -1)
+    vectors = vectors.on_parts("take_along_axis", OPS.expand_dims(order, -2), -1)
     return OPS.take_along_axis(values, order, -1) * OPS.squeeze(most, -1), vectors
 
 
@@ -182,7 +185,7 @@ def svdvals(x: ComplexValue) -> Value:
 def _singular(x: ComplexValue, full_matrices: bool) -> tuple[ComplexValue, Value, ComplexValue]:
     """u, s and v, whose phases have no gradient, as in `_eigen`."""
     full = full_matrices and x.shape[-1] != x.shape[-2]
-    u, s, v = _singular_of(x.each("stop_gradient"), full)
+    u, s, v = _singular_of(x.on_parts("stop_gradient"), full)
     parts = with_gradient([u.real, u.imag, s, v.real, v.imag], [x.real, x.imag], [],
                           no_gradient if full else _singular_gradient)
     return ComplexValue(*parts[:2]), parts[2], ComplexValue(*parts[3:])
@@ -197,11 +200,11 @@ def _singular_of(x: ComplexValue, full: bool) -> tuple[ComplexValue, Value, Comp
     q, r = decomposed(x, m if full else n)
     columns = r[..., :n, :].adjoint()
     if n % 2:
-        columns = columns.each("pad", (0,) * x.rank, (*(0,) * (x.rank - 1), 1))
+        columns = columns.on_parts("pad", (0,) * x.rank, (*(0,) * (x.rank - 1), 1))
     columns, left = _orthogonalized(columns)
     columns, left = columns[..., :n], left[..., :n, :n]  # a zero column stays in place
     order = OPS.argsort(OPS.sum(columns.squares(), axis=-2), descending=True)
-    columns, left = (y.each("take_along_axis", OPS.expand_dims(order, -2), -1)
+    columns, left = (y.on_parts("take_along_axis", OPS.expand_dims(order, -2), -1)
                      for y in (columns, left))
     right, triangle = decomposed(columns, n)  # unitary even if columns are zero
     s = OPS.diagonal(triangle.real, 0, -2, -1)
@@ -263,5 +266,5 @@ def norm(x: ComplexValue, ord: float | str | None = None, axis: Axes = None,
     if axes is None:
         y = OPS.vector_norm(size(x), ord, axis, keepdims)
         return y
-    y = matrix_norm(x.each("moveaxis", axes, (-2, -1)), ord)
+    y = matrix_norm(x.on_parts("moveaxis", axes, (-2, -1)), ord)
     return OPS.expand_dims(y, axes) if keepdims else y

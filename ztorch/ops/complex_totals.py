@@ -11,7 +11,7 @@ from ztorch.graph.op import OPS, normal_axes
 from ztorch.graph.value import Value
 from ztorch.ops.complex_elements import size
 from ztorch.ops.complex_parts import number
-from ztorch.ops.complex_values import ComplexValue, both, choose, complex_op, either
+from ztorch.ops.complex_values import ComplexValue, all_of, any_of, choose, complex_op
 from ztorch.ops.reduction import Axes
 
 
@@ -33,7 +33,7 @@ def conj(x: ComplexValue) -> ComplexValue:
 @complex_op()
 def cast(x: ComplexValue, dtype: Any) -> ComplexValue | Value:
     if isinstance(dtype, ComplexDType):
-        return x.each("cast", dtype.part)
+        return x.on_parts("cast", dtype.part)
     if dtype in (boolean, "bool"):
         return nonzero(x)
     raise Unsupported(f"zt.ops.cast of complex numbers to {dtype} would lose their imaginary part; "
@@ -45,22 +45,22 @@ def cast(x: ComplexValue, dtype: Any) -> ComplexValue | Value:
 
 def nonzero(x: ComplexValue) -> Value:
     """Whether each number differs from 0."""
-    return either(OPS.not_equal(x.real, 0.0), OPS.not_equal(x.imag, 0.0))
+    return any_of(OPS.not_equal(x.real, 0.0), OPS.not_equal(x.imag, 0.0))
 
 
 @complex_op()
 def isfinite(x: ComplexValue) -> Value:
-    return both(OPS.isfinite(x.real), OPS.isfinite(x.imag))
+    return all_of(OPS.isfinite(x.real), OPS.isfinite(x.imag))
 
 
 @complex_op()
 def isinf(x: ComplexValue) -> Value:
-    return either(OPS.isinf(x.real), OPS.isinf(x.imag))
+    return any_of(OPS.isinf(x.real), OPS.isinf(x.imag))
 
 
 @complex_op()
 def isnan(x: ComplexValue) -> Value:
-    return either(OPS.isnan(x.real), OPS.isnan(x.imag))
+    return any_of(OPS.isnan(x.real), OPS.isnan(x.imag))
 
 
 @complex_op()
@@ -71,20 +71,20 @@ def isreal(x: ComplexValue) -> Value:
 
 @complex_op()
 def equal(x: ComplexValue, y: ComplexValue) -> Value:
-    return both(OPS.equal(x.real, y.real), OPS.equal(x.imag, y.imag))
+    return all_of(OPS.equal(x.real, y.real), OPS.equal(x.imag, y.imag))
 
 
 @complex_op()
 def not_equal(x: ComplexValue, y: ComplexValue) -> Value:
-    return either(OPS.not_equal(x.real, y.real), OPS.not_equal(x.imag, y.imag))
+    return any_of(OPS.not_equal(x.real, y.real), OPS.not_equal(x.imag, y.imag))
 
 
 @complex_op()
 def isclose(a: ComplexValue, b: ComplexValue, rtol: float = 1e-5, atol: float = 1e-8,
             equal_nan: bool = False) -> Value:
-    near = both(OPS.less_equal(size(a - b), size(b) * rtol + atol), isfinite(b))
-    near = either(near, equal(a, b))
-    return either(near, both(isnan(a), isnan(b))) if equal_nan else near
+    near = all_of(OPS.less_equal(size(a - b), size(b) * rtol + atol), isfinite(b))
+    near = any_of(near, equal(a, b))
+    return any_of(near, all_of(isnan(a), isnan(b))) if equal_nan else near
 
 
 @complex_op()
@@ -105,7 +105,7 @@ def array_equal(a: ComplexValue, b: ComplexValue) -> Value:
 
 @complex_op()
 def isin(x: ComplexValue, elements: ComplexValue, invert: bool = False) -> Value:
-    same = equal(x.each("expand_dims", -1), elements.each("reshape", (-1,)))
+    same = equal(x.on_parts("expand_dims", -1), elements.on_parts("reshape", (-1,)))
     y: Value = OPS.any(same, axis=-1)
     return OPS.bitwise_not(y) if invert else y
 
@@ -151,7 +151,7 @@ def prod(x: ComplexValue, axis: Axes = None, keepdims: bool = False,
     axes = normal_axes(axis, len(x.shape))
     remaining_axes = [k for k in range(len(x.shape)) if k not in axes]
     count = math.prod(x.shape[k] for k in axes)
-    rows = x.each("transpose", (*remaining_axes, *axes)).each(
+    rows = x.on_parts("transpose", (*remaining_axes, *axes)).on_parts(
         "reshape", (*(x.shape[k] for k in remaining_axes), count))
     if not count:
         rows = number(OPS.zeros((*rows.shape[:-1], 1), rows.real.dtype), 1)
@@ -162,7 +162,7 @@ def prod(x: ComplexValue, axis: Axes = None, keepdims: bool = False,
         rows = ComplexValue(*(OPS.concat(p, r, axis=-1) for p, r in (
             (pairs.real, rest.real), (pairs.imag, rest.imag)))) if rest.shape[-1] else pairs
     shape = [1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes]
-    return rows.each("reshape", tuple(shape))
+    return rows.on_parts("reshape", tuple(shape))
 
 
 @complex_op()
@@ -171,7 +171,7 @@ def cumprod(x: ComplexValue, axis: int | None = None, dtype: Any = None,
     """The products of all elements up to each: those of the last 1, 2, 4 ... in turn."""
     x = _typed(x, dtype)
     if axis is None:
-        x, axis = x.each("ravel"), 0
+        x, axis = x.on_parts("ravel"), 0
     [a] = normal_axes(axis, x.rank)
     before, n, step = (slice(None),) * a, x.shape[a], 1
     while step < n:
@@ -204,13 +204,13 @@ def vecdot(a: ComplexValue, b: ComplexValue, axis: int = -1) -> ComplexValue:
 @complex_op()
 def vdot(x1: ComplexValue, x2: ComplexValue) -> ComplexValue:
     """The first argument is conjugated."""
-    return vecdot(x1.each("ravel"), x2.each("ravel"))
+    return vecdot(x1.on_parts("ravel"), x2.on_parts("ravel"))
 
 
 @complex_op()
 def nan_to_num(x: ComplexValue, nan: float = 0.0, posinf: float | None = None,
                neginf: float | None = None) -> ComplexValue:
-    return x.each("nan_to_num", nan, posinf, neginf)
+    return x.on_parts("nan_to_num", nan, posinf, neginf)
 
 
 def where_nonzero(x: ComplexValue, y: ComplexValue) -> ComplexValue:

@@ -43,7 +43,7 @@ class ComplexValue(TreeBranch):
         """The number of axes."""
         return self.real.rank
 
-    def each(self, op: str, *args: Any, **attrs: Any) -> ComplexValue:
+    def on_parts(self, op: str, *args: Any, **attrs: Any) -> ComplexValue:
         """Applies a real op to each part."""
         call = getattr(OPS, op)
         return ComplexValue(call(self.real, *args, **attrs), call(self.imag, *args, **attrs))
@@ -77,11 +77,11 @@ class ComplexValue(TreeBranch):
 
     def adjoint(self) -> ComplexValue:
         """The conjugate of the transposed matrices."""
-        return self.conjugate().each("matrix_transpose")
+        return self.conjugate().on_parts("matrix_transpose")
 
     def hermitian(self) -> ComplexValue:
         """The Hermitian matrices with this lower triangle."""
-        lower = self.each("tril", -1)
+        lower = self.on_parts("tril", -1)
         hermitian = lower + lower.adjoint()
         own = OPS.diagonal(self.real, 0, -2, -1)
         eye = OPS.eye(self.shape[-1], dtype=own.dtype)
@@ -106,12 +106,12 @@ def choose(condition: Value, x: ComplexValue, y: ComplexValue) -> ComplexValue:
                         OPS.where(condition, x.imag, y.imag))
 
 
-def both(*conditions: Value) -> Value:
+def all_of(*conditions: Value) -> Value:
     """Whether all conditions hold."""
     return functools.reduce(OPS.bitwise_and, conditions)
 
 
-def either(*conditions: Value) -> Value:
+def any_of(*conditions: Value) -> Value:
     """Whether one of the conditions holds."""
     return functools.reduce(OPS.bitwise_or, conditions)
 

@@ -66,12 +66,12 @@ def conv_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: Any = "valid",
     x = np.pad(x, [(0, 0), *pairs, (0, 0)])
     counts = tuple((n - k) // s + 1 for n, k, s in zip(x.shape[1:-1], span, stride, strict=True))
     y = np.zeros((len(x), *counts, out), x.dtype)
-    into, each = kernel.shape[-2], out // groups
+    into, share = kernel.shape[-2], out // groups
     for place in np.ndindex(*size):
         window = x[window_slices(place, counts, stride, dilation)]
         for g in range(groups):
-            mine = slice(g * each, (g + 1) * each)
-            y[..., mine] += window[..., g * into:(g + 1) * into] @ kernel[place][:, mine]
+            filters = slice(g * share, (g + 1) * share)
+            y[..., filters] += window[..., g * into:(g + 1) * into] @ kernel[place][:, filters]
     return y
 
 
@@ -236,10 +236,10 @@ def _depthwise(windows: Value, kernel: Value, places: Shape) -> Value:
 def _grouped(windows: Value, kernel: Value, positions: Shape, groups: int) -> Value:
     """One matrix product per group."""
     *size, into, filters = kernel.shape
-    window, each = math.prod(size), filters // groups
+    window, share = math.prod(size), filters // groups
     rows = OPS.reshape(ROWS(windows), (math.prod(positions), window, groups, into))
     rows = OPS.reshape(OPS.transpose(rows, (2, 0, 1, 3)), (groups, -1, window * into))
-    matrices = OPS.transpose(OPS.reshape(kernel, (window * into, groups, each)), (1, 0, 2))
+    matrices = OPS.transpose(OPS.reshape(kernel, (window * into, groups, share)), (1, 0, 2))
     y = OPS.matmul(rows, matrices)
     return OPS.reshape(OPS.transpose(y, (1, 0, 2)), (*positions, filters))
 

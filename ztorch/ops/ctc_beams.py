@@ -44,12 +44,12 @@ def beam_search(logits: Value, sequence_lengths: Value, width: int, top_paths: i
         OPS.full((rows, width), _NO_LABEL, "int32"), OPS.full((rows, width), 0, "int32"),
         nothing, OPS.where(first, 0.0, nothing))
 
-    def step(state: tuple[Value, ...], now: tuple[Value, Value]) -> tuple[tuple[Value, ...], None]:
-        old = _Beams(*state)
-        runs = now[1] < ends
+    def step(state: tuple[Value, ...], row: tuple[Value, Value]) -> tuple[tuple[Value, ...], None]:
+        old, (classes, place) = _Beams(*state), row
+        runs = place < ends
         return tuple(
             OPS.where(OPS.broadcast_to(OPS.reshape(runs, (rows,) + (1,) * (a.rank - 1)), a.shape),
-                      a, b) for a, b in zip(_advance(old, now[0], mask_index), old, strict=True)
+                      a, b) for a, b in zip(_advance(old, classes, mask_index), old, strict=True)
         ), None
 
     last, _ = scan(step, tuple(begin), (logs, OPS.iota((steps, 1, 1), 0)))
@@ -63,13 +63,13 @@ def beam_search(logits: Value, sequence_lengths: Value, width: int, top_paths: i
 def _advance(old: _Beams, logs: Value, mask_index: int) -> _Beams:
     """The beams after one more step with these log-probabilities of classes."""
     (rows, width, steps), classes = old.paths.shape, logs.shape[-1]
-    both = OPS.logaddexp(old.emitted, old.blank)
+    total = OPS.logaddexp(old.emitted, old.blank)
     at_tail = OPS.take_along_axis(logs, OPS.maximum(old.tails, 0), -1)
-    blank = both + logs[:, mask_index:mask_index + 1]
+    blank = total + logs[:, mask_index:mask_index + 1]
     # Extended by a label: repeating the last label needs a blank in between.
     label = OPS.iota((rows, width, classes), 2, "int32")
     repeats = OPS.equal(label, OPS.expand_dims(old.tails, -1))
-    longer = OPS.where(repeats, OPS.expand_dims(old.blank, -1), OPS.expand_dims(both, -1))
+    longer = OPS.where(repeats, OPS.expand_dims(old.blank, -1), OPS.expand_dims(total, -1))
     longer = OPS.where(OPS.equal(label, mask_index), NEVER, longer + OPS.expand_dims(logs, 1))
     # Some of the extended paths already are beams.
     children = _children(old)

@@ -108,15 +108,15 @@ def diff(x: Value, n: int = 1, axis: int = -1, prepend: Value | float | None = N
     [a] = normal_axes(axis, x.rank)
     if n < 0:
         raise shape_error(f"ops.diff(n={n}) is negative for", x.shape)
-    one = tuple(1 if k == a else m for k, m in enumerate(x.shape))
+    end_shape = tuple(1 if k == a else m for k, m in enumerate(x.shape))
     ends = [y if y is None or (isinstance(y, Value) and y.rank) else
-            OPS.broadcast_to(as_value(y, x), one) for y in (prepend, append)]
+            OPS.broadcast_to(as_value(y, x), end_shape) for y in (prepend, append)]
     x = OPS.concat(*(y for y in (ends[0], x, ends[1]) if y is not None), axis=a)
     before = (slice(None),) * a
-    apart = OPS.not_equal if x.dtype.kind == "b" else OPS.sub
+    difference = OPS.not_equal if x.dtype.kind == "b" else OPS.sub
     for _ in range(n):
-        x = apart(OPS.slice_by(x, (*before, slice(1, None))),
-                  OPS.slice_by(x, (*before, slice(None, -1))))
+        x = difference(OPS.slice_by(x, (*before, slice(1, None))),
+                       OPS.slice_by(x, (*before, slice(None, -1))))
     return x
 
 
@@ -156,10 +156,10 @@ def _scan(x: Value, reduce: Callable[..., Value], combine: Callable[..., Value],
     if n <= BLOCK:  # axes: outer, element, result, inner
         shape = (outer, n, n, inner)
         element, result = OPS.iota((1, n, 1, 1), 1), OPS.iota((1, 1, n, 1), 2)
-        goes = (OPS.less_equal(result, element) if backward else
-                OPS.less_equal(element, result))
-        each = OPS.broadcast_to(OPS.expand_dims(x, 2), shape)
-        return reduce(OPS.where(goes, each, neutral), axis=1)
+        counts = (OPS.less_equal(result, element) if backward else
+                  OPS.less_equal(element, result))
+        copies = OPS.broadcast_to(OPS.expand_dims(x, 2), shape)
+        return reduce(OPS.where(counts, copies, neutral), axis=1)
     blocks = -(-n // BLOCK)
     filled = OPS.pad(x, (0, 0, 0), (0, blocks * BLOCK - n, 0), neutral)
     scanned = _scan(OPS.reshape(filled, (outer * blocks, BLOCK, inner)), reduce, combine, neutral,

@@ -122,9 +122,9 @@ def _gradient(upstreams: Sequence[Value], args: Sequence[Value],
 
 def inverse_differences(x: Value) -> Value:
     """1 / (x[j] - x[i]) at row i and column j, 0 where they are equal."""
-    apart = OPS.expand_dims(x, -2) - OPS.expand_dims(x, -1)
-    same = OPS.equal(apart, 0.0)
-    return OPS.where(same, 0.0, 1.0 / OPS.where(same, 1.0, apart))
+    differences = OPS.expand_dims(x, -2) - OPS.expand_dims(x, -1)
+    same = OPS.equal(differences, 0.0)
+    return OPS.where(same, 0.0, 1.0 / OPS.where(same, 1.0, differences))
 
 
 def diagonals(x: Value) -> Value:

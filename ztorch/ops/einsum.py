@@ -45,11 +45,11 @@ class _Term:
 
     def times(self, other: _Term, keep: str, sizes: Sizes) -> _Term:
         """The product, summed over the letters that both have and that are not kept."""
-        both = [c for c in self.letters if c in other.letters]
-        batch = "".join(c for c in both if c in keep)
-        shared = "".join(c for c in both if c not in keep)
-        left = "".join(c for c in self.letters if c not in both)
-        right = "".join(c for c in other.letters if c not in both)
+        common = [c for c in self.letters if c in other.letters]
+        batch = "".join(c for c in common if c in keep)
+        shared = "".join(c for c in common if c not in keep)
+        left = "".join(c for c in self.letters if c not in common)
+        right = "".join(c for c in other.letters if c not in common)
         if left and right and keep.index(left[0]) > keep.index(right[0]):
             return other.times(self, keep, sizes)  # in the result's order: no transposition
 

@@ -82,8 +82,8 @@ def ssim(image1: Value, image2: Value, max_val: float = 1.0, filter_size: int = 
         means = mean(pair)
         mx, my = means[..., :count], means[..., count:]
         squares = mean(pair * pair) - means * means
-        both = mean(x * y) - mx * my
-        likeness = (2.0 * mx * my + c1) * (2.0 * both + c2) / (
+        covariance = mean(x * y) - mx * my
+        likeness = (2.0 * mx * my + c1) * (2.0 * covariance + c2) / (
             (mx * mx + my * my + c1) * (squares[..., :count] + squares[..., count:] + c2))
         return OPS.mean(likeness, axis=(1, 2, 3), keepdims=True)
 
@@ -156,9 +156,9 @@ def perspective_transform(images: Value, start_points: Value, end_points: Value,
     start, end = (OPS.cast(p if p.rank == 3 else OPS.expand_dims(p, 0), x.dtype)
                   for p in (start_points, end_points))
     # Eight equations: where each end point samples the image.
-    one, none = OPS.ones_like(end[..., :1]), OPS.zeros_like(end)
-    place = OPS.concat(end, one, axis=-1)
-    nothing = OPS.concat(none, none[..., :1], axis=-1)
+    ones, zeros = OPS.ones_like(end[..., :1]), OPS.zeros_like(end)
+    place = OPS.concat(end, ones, axis=-1)
+    nothing = OPS.concat(zeros, zeros[..., :1], axis=-1)
     rows = [OPS.concat(*terms, -start[..., k:k + 1] * end, axis=-1)
             for k, terms in enumerate(((place, nothing), (nothing, place)))]
     equations = OPS.concat(*rows, axis=-2)

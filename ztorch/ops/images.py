@@ -52,8 +52,8 @@ def weights_between(length: int, wanted: int, antialias: bool = False,
     """
     step = length / wanted
     middles = (np.arange(wanted) + 0.5) * step
-    apart = np.arange(length) + 0.5 - middles[:, None]
-    weights = _KERNELS[interpolation](apart / (max(step, 1.0) if antialias else 1.0))
+    distances = np.arange(length) + 0.5 - middles[:, None]
+    weights = _KERNELS[interpolation](distances / (max(step, 1.0) if antialias else 1.0))
     return weights / weights.sum(1, keepdims=True)
 
 

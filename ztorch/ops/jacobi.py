@@ -64,20 +64,20 @@ def _order(n: int) -> np.ndarray:
     return order
 
 
-def rotation(even: Value, odd: Value, both: Value) -> Value:
+def rotation(even: Value, odd: Value, product: Value) -> Value:
     """The rotations of neighboring columns, and the next order, as a matrix.
 
     Args:
         even: Squared length of each even column, or its eigenvalue so far.
         odd: The same of its neighbor.
-        both: Product of the two columns; the rotation makes it zero.
+        product: Product of the two columns; the rotation makes it zero.
     """
     n, d = 2 * even.shape[-1], even.dtype
     source = _order(n)
     pairs = constant((source // 2).astype(np.int32))
-    even, odd, both = (OPS.take(x, pairs, -1) for x in (even, odd, both))
-    settled = OPS.equal(both, 0.0)
-    ratio = (odd - even) / (2.0 * OPS.where(settled, 1.0, both))
+    even, odd, product = (OPS.take(x, pairs, -1) for x in (even, odd, product))
+    settled = OPS.equal(product, 0.0)
+    ratio = (odd - even) / (2.0 * OPS.where(settled, 1.0, product))
     tangent = OPS.copysign(1.0 / (OPS.abs(ratio) + OPS.hypot(ratio, 1.0)), ratio)
     tangent = OPS.where(settled, 0.0, tangent)
     cosine = OPS.rsqrt(1.0 + tangent * tangent)

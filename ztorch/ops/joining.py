@@ -100,8 +100,8 @@ def split(x: Value, indices_or_sections: int | tuple[int, ...],
         parts = indices_or_sections
         if parts < 1:
             raise shape_error(f"ops.split cannot make {parts} parts of", x.shape)
-        each, more = divmod(n, parts)
-        cuts = [0, *itertools.accumulate(each + (k < more) for k in range(parts))]
+        size, longer = divmod(n, parts)
+        cuts = [0, *itertools.accumulate(size + (k < longer) for k in range(parts))]
     before = (slice(None),) * a
     return tuple(OPS.slice_by(x, (*before, slice(low, high)))
                  for low, high in itertools.pairwise(cuts))

@@ -32,18 +32,18 @@ def unlikelihood(labels: Any, logs: Any, label_counts: Any, step_counts: Any, bl
         classes = np.full(places, blank, np.int32)
         for k in range(labels.shape[1]):
             classes[2 * k + 1] = labels[r, k]
-        now = np.empty((steps, places), logs.dtype)
+        emitted = np.empty((steps, places), logs.dtype)
         for t, s in grid(steps, places):
-            now[t, s] = logs[r, t, classes[s]]
+            emitted[t, s] = logs[r, t, classes[s]]
         paths = np.full(places, NEVER, logs.dtype)
-        paths[:2] = now[0, :2]
+        paths[:2] = emitted[0, :2]
         for t in range(1, steps):
             new = np.empty_like(paths)
             for s in range(places):
                 skips = s > 1 and classes[s] != blank and classes[s] != classes[s - 2]
                 one_back = paths[s - 1] if s > 0 else NEVER
                 two_back = paths[s - 2] if skips else NEVER
-                new[s] = log_sum(paths[s], one_back, two_back) + now[t, s]
+                new[s] = log_sum(paths[s], one_back, two_back) + emitted[t, s]
             if t < step_counts[r]:
                 paths = new
         last = 2 * label_counts[r]

@@ -97,8 +97,8 @@ def _chebyshev(n: int) -> list[int]:
     """
     if n < 2:
         return [[1], [-1, 2]][n]
-    one, two = _chebyshev(n - 1), [*_chebyshev(n - 2), 0, 0]
-    return [4 * b - 2 * a - c for a, b, c in zip([*one, 0], [0, *one], two, strict=True)]
+    last, earlier = _chebyshev(n - 1), [*_chebyshev(n - 2), 0, 0]
+    return [4 * b - 2 * a - c for a, b, c in zip([*last, 0], [0, *last], earlier, strict=True)]
 
 
 def _normal(o: Any, word: Any, d: DType, coefficient: Any) -> Any:

@@ -111,9 +111,9 @@ def _by_phases(x: Value, axes: Shape, lengths: Shape, stride: Shape, turns: Shap
     """The sum of windows that are a stride apart. An element is in `turns` of them at most, at
     positions that are a stride apart, so that no other position is added."""
     count, rank = len(axes), x.rank - len(axes)
-    whole = tuple(t * s for t, s in zip(turns, stride, strict=True))
+    padded = tuple(t * s for t, s in zip(turns, stride, strict=True))
     x = OPS.pad(x, (0,) * x.rank, (*(0,) * rank, *(
-        n - k for n, k in zip(whole, x.shape[rank:], strict=True))))
+        n - k for n, k in zip(padded, x.shape[rank:], strict=True))))
     x = OPS.reshape(x, (*x.shape[:rank], *(n for pair in zip(turns, stride, strict=True)
                                            for n in pair)))
     order: list[int] = []  # each axis of windows, and behind it that of its phases

@@ -50,8 +50,8 @@ _SLICE = Op("slice", "map", _slice_infer, _slice_numpy, _slice_grad, movement=Tr
                 0, tuple(i * s + a for i, s, a in zip(index, step, start, strict=True))),
             batch=lambda one, many, start, step, size: slice_(
                 many.args[0], (0, *start), (1, *step), (many.count, *size)),
-            reorder=lambda order, **each: {name: tuple(n[k] for k in order)
-                                           for name, n in each.items()})
+            reorder=lambda order, **attrs: {name: tuple(n[k] for k in order)
+                                            for name, n in attrs.items()})
 
 
 @op(Sample(((5, 7),), {"start": (1, 2), "step": (2, 1), "size": (2, 4)}, dtypes="fsub"),
