@@ -137,6 +137,22 @@ def test_random_numbers() -> None:
             negative(-2)
 
 
+@pytest.mark.parametrize(("low", "high", "dtype"), [
+    (1000.0, 1001.0, "float32"), (1.0, 2.0, "bfloat16"), (-2.0, -1.0, "float16"), (-0.5, 0.0, "float16")])
+def test_uniform_numbers_stay_below_their_bound(low: float, high: float, dtype: str) -> None:
+    """Also where the sum of the lower bound and a draw rounds up to it."""
+    drawn = zt.ops.cast(zt.random.uniform((1 << 17,), low, high, dtype, seed=1), "float64").numpy()
+    assert low <= drawn.min() and drawn.max() < high
+    assert abs(drawn.mean() - (low + high) / 2) < 0.01
+    assert zt.random.uniform((3,), high, high, seed=1).tolist() == [high] * 3
+
+
+def test_a_range_that_ends_at_a_float_zero_has_floats() -> None:
+    x = zt.arange(-3, 0.0)
+    assert x.dtype == "float32" and x.tolist() == [-3.0, -2.0, -1.0]
+    assert zt.arange(-3, 0).dtype == "int64"
+
+
 def test_random_numbers_of_other_distributions() -> None:
     """Means, is_broadcast and ends, and one number in a thousand at each end of the gamma distribution."""
     for alpha in (0.4, 1.0, 7.5):

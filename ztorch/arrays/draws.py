@@ -156,8 +156,20 @@ def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0,
     """
     if dtype is not None and dtype_named(dtype).is_int:
         return randint(shape, int(minval), int(maxval), dtype, seed)
-    drawn = ops.random_uniform(_checked(shape, maxval), *_source(seed), dtype=dtype or "float32")
-    return drawn * (maxval - minval) + minval
+    d = dtype_named(dtype or "float32")
+    drawn = ops.random_uniform(_checked(shape, maxval), *_source(seed), dtype=d)
+    numbers = drawn * (maxval - minval) + minval
+    of_numbers = all(isinstance(x, (int, float, np.number)) for x in (minval, maxval))
+    bounded = of_numbers and minval < maxval  # not by tensors
+    return ops.minimum(numbers, _below(minval, maxval, d)) if bounded else numbers
+
+
+def _below(minval: float, maxval: float, d: DType) -> float:
+    """A number of a float dtype between two others, next to the larger: sums may round up to it."""
+    step = 2.0 ** -d.significand
+    if maxval > 0:
+        return max(minval, maxval * (1.0 - step))
+    return max(minval, maxval * (1.0 + 2.0 * step)) if maxval else minval * step
 
 
 @explained

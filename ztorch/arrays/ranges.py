@@ -120,7 +120,8 @@ def arange(start: float, stop: float | None = None, step: float = 1,
         >>> zt.arange(3).tolist(), zt.arange(1, 2, 0.5).tolist()
         ([0, 1, 2], [1.0, 1.5])
     """
-    are_ints = all(isinstance(x, (int, np.integer)) for x in (start, stop or 0, step))
+    numbers = (start, step) if stop is None else (start, stop, step)
+    are_ints = all(isinstance(x, (int, np.integer)) for x in numbers)
     kind = dtype or (default_integer(device) if are_ints else "float32")
     return _created(device, "arange", start, stop, step, dtype=kind)
 
