@@ -14,6 +14,7 @@ import numpy as np
 import ztorch as zt
 from tests import references
 from ztorch import layers as L
+from ztorch.arrays.weight_cells import WeightCell
 
 X = np.random.default_rng(0).normal(3.0, 2.0, (8, 4)).astype(np.float32)
 SCALES = np.arange(1.0, 5.0, dtype=np.float32)
@@ -85,6 +86,36 @@ def test_compiled_functions_read_and_change_the_weights_of_layers() -> None:
         assert counting.count.value == k + 1
     mean = X.mean(0) * np.dot([1, 2, 3], [0.125, 0.25, 0.5])
     np.testing.assert_allclose(moving(counting.norm)[0], mean, rtol=1e-5)
+
+
+def test_repeated_calls_of_compiled_functions_look_weights_up_after_changes_alone(
+        monkeypatch: Any) -> None:
+    """On the host and in a program that trains them. Each call looked each weight up."""
+    model = zt.Sequential([L.Input((4,)), L.Dense(1, use_bias=False), L.Dense(1, use_bias=False)])
+    scores, looked_up = zt.compiled(lambda x: model(x)), []
+    node: Any = WeightCell.node
+    monkeypatch.setattr(WeightCell, "node", property(
+        lambda cell: (looked_up.append(cell), node.fget(cell))[1], node.fset))
+
+    def check() -> None:
+        for again in (False, False, False, True):
+            if again:
+                looked_up.clear()
+            first, second = model.get_weights()
+            np.testing.assert_allclose(scores(zt.tensor(X)).numpy(), X @ first @ second, rtol=1e-4)
+        assert not looked_up
+
+    check()
+    model.set_weights([SCALES[:, None], np.full((1, 1), 2.0)])
+    check()
+    model.compile("cpu", batch_size=8, optimizer="sgd", loss="mse")
+    check()
+    model.train_on_batch(X, X[:, :1])
+    check()
+    model.set_weights([SCALES[:, None], np.full((1, 1), 3.0)])
+    check()
+    model.layers[-1].set_weights([np.full((1, 1), 4.0)])
+    check()
 
 
 def test_a_file_of_a_function_has_the_weights_of_now(tmp_path: Path) -> None:

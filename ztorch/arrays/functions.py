@@ -31,6 +31,7 @@ from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
 from ztorch.arrays.specs import Spec, spec
 from ztorch.arrays.tensor import Tensor, tensor_of
+from ztorch.arrays.weight_cells import NodesOfNow
 from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError
 from ztorch.graph.trees import TreeBranch, flatten, map_tree, unflatten
@@ -267,7 +268,7 @@ class _Version:
             cell.node = node
         return nodes[:count]
 
-    def native(self, args: tuple[Any, ...]) -> tuple[Native, list[Cell]] | None:
+    def native(self, args: tuple[Any, ...]) -> tuple[Native, NodesOfNow | None] | None:
         """A native function for arguments like these, with tensors in trees, and the cells whose
         nodes it takes after them. None if there is none, or if it was requested before."""
         if self.learned:
@@ -284,7 +285,8 @@ class _Version:
             Output(s, c) for s, c in zip(self.results, cells, strict=True)], Tensor, building)
         if native is None:
             return None
-        return (_remade(native, self.tree) if has_branches(self.tree) else native), live
+        return (_remade(native, self.tree) if has_branches(self.tree) else native,
+                NodesOfNow(live) if live else None)
 
 
 def _trace(function: Callable[..., Any], name: str, arguments: Sequence[Any], shape: Any,

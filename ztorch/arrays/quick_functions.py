@@ -11,6 +11,7 @@ from ztorch.arrays.cells import Cell
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.placement import when_default_changes
 from ztorch.arrays.quick_calls import Native
+from ztorch.arrays.weight_cells import NodesOfNow
 from ztorch.backends.matching import Building, Matching
 from ztorch.backends.python_calls import slot_offsets
 from ztorch.graph.trees import LEAF, TreeBranch
@@ -18,16 +19,16 @@ from ztorch.graph.trees import LEAF, TreeBranch
 MOST_NATIVES = 16  # native functions of one function, by shapes; the oldest are dropped
 
 
-class Natives(list[tuple[Native, list[Cell]]]):
-    """The native functions of one compiled function, each with the cells whose nodes it takes after
-    the arguments."""
+class Natives(list[tuple[Native, NodesOfNow | None]]):
+    """The native functions of one compiled function, each with the cells whose nodes it takes
+    after the arguments."""
 
     __slots__ = ("__weakref__",)
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """The results, if one of the functions takes these arguments; else NotImplemented."""
         for native, live in self:
-            results = native(args, *[cell.node for cell in live]) if live else native(args)
+            results = native(args) if live is None else native(args, *live.get())
             if results is not NotImplemented:
                 return results
         return NotImplemented

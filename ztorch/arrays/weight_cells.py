@@ -4,6 +4,8 @@ them."""
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from ztorch.arrays.elements import node_of_array
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.tensor import tensor_of
 from ztorch.dtypes import f32
-from ztorch.layers.weight import Weight
+from ztorch.layers.weight import Home, Weight
 
 
 class WeightCell(Cell):
@@ -45,8 +47,52 @@ class WeightCell(Cell):
         if weight is not None:
             weight.value = tensor_of(new).numpy()
 
+    @property
+    def home(self) -> Home | None:
+        """The program that has the weight."""
+        weight = self._weight()
+        return None if weight is None else weight.home
+
     def get(self) -> TensorNode:
         return self.node if fixes_weights() else super().get()
+
+
+class _Nodes(NamedTuple):
+    """The nodes of cells, and when they hold: after a change of weights on the host, and for
+    versions of the programs that have the others."""
+
+    after: object
+    homes: list[tuple[weakref.ref[Home], object]]
+    nodes: list[TensorNode]
+
+
+class NodesOfNow:
+    """The nodes of cells that others change, for a native function that takes them at each call.
+    Those of weights are looked up again after a change alone.
+
+    Args:
+        cells: The cells.
+    """
+
+    __slots__ = ("_cells", "_known")
+
+    def __init__(self, cells: Sequence[Cell]):
+        self._cells = cells
+        self._known = _Nodes(None, [], [])  # one attribute, for threads
+
+    def get(self) -> list[TensorNode]:
+        """The current nodes."""
+        after, homes, nodes = self._known
+        if after is Weight.last_change and all(
+                (home := own()) is not None and home.version(None) == v for own, v in homes):
+            return nodes
+        after = Weight.last_change if all(
+            isinstance(cell, WeightCell) for cell in self._cells) else None
+        programs = {cell.home for cell in self._cells if isinstance(cell, WeightCell)} - {None}
+        homes = [(weakref.ref(home), home.version(None)) for home in programs if home is not None]
+        nodes = [cell.node for cell in self._cells]  # read after the versions
+        self._known = _Nodes(after, homes, nodes)
+        return nodes
 
 
 _cells: weakref.WeakKeyDictionary[Weight, dict[str, WeightCell]] = weakref.WeakKeyDictionary()

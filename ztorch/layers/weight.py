@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -43,8 +43,9 @@ class Home(Protocol):
     def busy(self) -> bool:
         """Whether it trains."""
 
-    def version(self, name: str) -> object:
-        """A version: equal to an earlier one only if the value is unchanged."""
+    def version(self, name: str | None) -> object:
+        """A version: equal to an earlier one only if the value, or without a name all values, are
+        unchanged."""
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a value."""
@@ -91,6 +92,7 @@ class Weight(StandIn):
     with numbers, it acts as a tensor of its current value.
     """
 
+    last_change: ClassVar[object] = object()  # a new one with each change of a value on the host
     is_alone = False  # whether it is a variable that no layer has taken yet
 
     def __init__(self, layer: LayerNode, name: str, shape: Shape, initializer: Initializer,
@@ -136,7 +138,7 @@ class Weight(StandIn):
     def value(self, array: Any) -> None:
         self._value = self.checked(array)
         if self._home is None:
-            self._version = object()
+            self._version = Weight.last_change = object()
         else:
             home, name = self._home
             home.write(name, self._value)
@@ -187,6 +189,13 @@ class Weight(StandIn):
         elif home is not None:
             self._value = None  # the program has it
         self._home = None if home is None else (home, name)
+        Weight.last_change = object()
+
+    @property
+    def home(self) -> Home | None:
+        """The program that has the value. None: it is on the host, and changes with
+        `last_change`."""
+        return None if self._home is None else self._home[0]
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the weight has its own value, on the host."""

@@ -67,10 +67,12 @@ class ModelWeights:
     def busy(self) -> bool:
         return self._training.locked()
 
-    def version(self, name: str) -> object:
+    def version(self, name: str | None) -> object:
         if self.busy:  # it may change at any moment
             return object()
-        return self._executable.steps, self._executable.writes.get(name, 0)
+        writes = self._executable.writes
+        return self._executable.steps, (sum([*writes.values()]) if name is None else
+                                        writes.get(name, 0))
 
     def read(self, name: str) -> np.ndarray:
         return self._executable.state(name)
