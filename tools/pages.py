@@ -4,9 +4,8 @@
 - `tuned_constants.md`: the table of `ztorch/lower/tuning/`
 - `architecture.md`, `contributing.md`, `changelog.md`: the files of the root, links turned
 - `pictures/plan.svg`: the plan of a training step of `digits_mlp`, as `program.plot` draws it
-- in every page, a line `<!-- show: graph -->` becomes the output of `ztorch show digits_mlp --stage
-graph`
-  for the target avx2 (`<!-- show: ir 40 -->`: 40 lines of it at most)
+- in every page, a line `<!-- show: graph -->` becomes the output of `ztorch show digits_mlp
+  --stage graph` for the target avx2 (`<!-- show: ir 40 -->`: 40 lines of it at most)
 
 Nothing of this is in git, so nothing of it can be out of date.
 """
@@ -110,7 +109,7 @@ def _models_and_layers() -> dict[str, str]:
             *entries(ztorch.regularizers.Regularizer), "## Constraints", "",
             *entries(ztorch.constraints.Constraint)]),
         "callbacks": page("Callbacks", "For `fit(callbacks=[...])`.", [
-            line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))]),}
+            line for name in callbacks.__all__ for line in entry(getattr(callbacks, name))])}
 
 
 def _data_and_devices() -> dict[str, str]:
@@ -255,10 +254,8 @@ def from_root(text: str) -> str:
         target = link[2].removeprefix("docs/")
         name, _, anchor = target.partition("#")
         target = OF_ROOT.get(name, name) + (f"#{anchor}" if anchor else "")
-        if target.startswith("http") or target.partition("#")[0].endswith((".md", ".svg", "")):
-            local = link[2].startswith(("docs/", "http", "#")) or name in OF_ROOT
-            if local:
-                return f"[{link[1]}]({target})"
+        if link[2].startswith(("docs/", "http", "#")) or name in OF_ROOT:
+            return f"[{link[1]}]({target})"
         return f"{link[1]} (`{link[2]}`)"
 
     return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", turned, text)

@@ -245,19 +245,31 @@ class _Parser:
                 self.emit("end_if", None, (start.dest,), {"els": start.attrs["els"]})
         self.end()
 
+    def loop(self, number: int, index: Type) -> None:
+        """The rest of the head of a loop, whose counter has this number."""
+        bounds = [self.operand(index)]
+        for _ in range(2):
+            self.need(",", ", between start, stop and step")
+            bounds.append(self.operand(index))
+        attrs = {"kind": self.need(f"({NAME})", "the kind of the loop")[1], **self.attrs()}
+        counter = self.define(Operand(number, index[0], 1, "counter"))
+        self.open.append(self.emit("loop", counter, tuple(bounds), attrs))
+        self.need(r"\{", "{")
+        self.end()
+
+    def address(self, opcode: str, index: Type) -> tuple[Operand, dict[str, Any]]:
+        """A memory with a start and an offset: the start, and the others as attributes."""
+        mem, start = self.need(rf"({NAME})\s*\[", "a memory and [")[1], self.operand(index)
+        off = self.find(r"([+-])\s*(\d{1,18})")
+        self.need(r"\]", "]")
+        attrs = {"mem": mem, "off": int(off[1] + off[2]) if off else 0}
+        return start, attrs | ({"align": 0} if "align" in OPCODES[opcode].attrs else {})
+
     def instruction(self) -> None:
         assert self.head is not None
         index: Type = (self.head["index"], 1, None)
         if match := self.find(r"loop\s+%(\d{1,9})\s*="):
-            bounds = [self.operand(index)]
-            for _ in range(2):
-                self.need(",", ", between start, stop and step")
-                bounds.append(self.operand(index))
-            attrs = {"kind": self.need(f"({NAME})", "the kind of the loop")[1], **self.attrs()}
-            counter = self.define(Operand(int(match[1]), index[0], 1, "counter"))
-            self.open.append(self.emit("loop", counter, tuple(bounds), attrs))
-            self.need(r"\{", "{")
-            return self.end()
+            return self.loop(int(match[1]), index)
         dest, expected = None, None
         if match := self.find(r"%(\d{1,9}):"):
             expected = self.type()
@@ -268,15 +280,10 @@ class _Parser:
         if opcode not in OPCODES or opcode in ("else", "end_if", "end_loop"):
             raise self.fail(f"there is no opcode {opcode!r} here")
         args: list[Operand] = []
-        attrs = {}
+        attrs: dict[str, Any] = {}
         if "mem" in OPCODES[opcode].attrs:
-            attrs["mem"] = self.need(rf"({NAME})\s*\[", "a memory and [")[1]
-            args.append(self.operand(index))
-            off = self.find(r"([+-])\s*(\d{1,18})")
-            attrs["off"] = int(off[1] + off[2]) if off else 0
-            self.need(r"\]", "]")
-            if "align" in OPCODES[opcode].attrs:
-                attrs["align"] = 0
+            start, attrs = self.address(opcode, index)
+            args.append(start)
         while self.find(",") if args else self.find(rf"(?=%|{NUMBER})"):
             args.append(self.operand(expected))
             if opcode == "set":

@@ -54,7 +54,7 @@ class Recomputation:
         self._all, own = regions, set(regions)
         self._regions = [r for r in placement.regions if r in own]  # copies come after them
         self._size = placement.sizes
-        self._reads = [[m for v in reads if (m := memory_of(v))in self._size]
+        self._reads = [[m for v in reads if (m := memory_of(v)) in self._size]
                        for reads in placement.reads]
         self._writes = [[v for v in buffers_of(r) if v in self._size]
                         for r in placement.regions]
@@ -198,9 +198,9 @@ class Recomputation:
                  if k in self._stored and k not in blocks}
         for k in sorted(costs, key=lambda k: -costs[k])[:RERUN_TRIES_MAX]:
             less = self._with_first_values({j: at for j, at in drop.items() if j != k})
-            other = self.choice(less)
-            if other.arena <= limit and other.cycles < choice.cycles:
-                choice, drop = other, less
+            cheaper = self.choice(less)
+            if cheaper.arena <= limit and cheaper.cycles < choice.cycles:
+                choice, drop = cheaper, less
         return choice
 
     def _kept_bytes(self, k: int) -> int:

@@ -201,16 +201,7 @@ def resolve(device: str, here: bool = True) -> ResolvedDevice:
     ResolvedDevice(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
     """
     if device == "auto":
-        device = best_device()
-        if device == "auto":
-            raise DeviceError("the configured default device is 'auto'; name a device")
-        try:
-            return resolve(device, here)
-        except ZtorchError as error:
-            if choices().default is None:
-                raise
-            raise type(error)(f"the default device of ZTORCH_DEVICE or the config file: "
-                              f"{error}") from None
+        return _resolved_default(here)
     if device == "cpu":
         return ResolvedDevice(best_level(), "cpu", 0)
     if device in SOURCES:
@@ -225,19 +216,37 @@ def resolve(device: str, here: bool = True) -> ResolvedDevice:
             raise _elsewhere(device, _level(level).reason)
         return ResolvedDevice(level, "cpu", 0, "" if row is None else row.name)
     if not registry.is_known(kind):
-        from ztorch.machines.gpus import gpu_by_short_name  # a table that errors alone need
-
-        gpu = gpu_by_short_name(str(device))
-        if gpu is not None:
-            raise UnknownName(f"unknown device {device!r}; name the code that it runs: "
-                              f"{gpu.targets[0]!r}")
-        raise unknown("device", device, device_names())
+        raise _unknown_device(device)
     if rest and not rest.isdecimal():
         return ResolvedDevice(device, kind, None)
     if not rest and not here:
         return ResolvedDevice(kind, kind, None)
     info = registry.open_device(kind, int(rest) if rest else None).info
     return ResolvedDevice(f"{kind}:{info.chip}" if info.chip else kind, kind, info.ordinal)
+
+
+def _resolved_default(here: bool) -> ResolvedDevice:
+    """The device that the environment or the config file names, else the best one."""
+    device = best_device()
+    if device == "auto":
+        raise DeviceError("the configured default device is 'auto'; name a device")
+    try:
+        return resolve(device, here)
+    except ZtorchError as error:
+        if choices().default is None:
+            raise
+        raise type(error)(f"the default device of ZTORCH_DEVICE or the config file: "
+                          f"{error}") from None
+
+
+def _unknown_device(device: str) -> UnknownName:
+    from ztorch.machines.gpus import gpu_by_short_name  # a table that errors alone need
+
+    gpu = gpu_by_short_name(str(device))
+    if gpu is not None:
+        return UnknownName(f"unknown device {device!r}; name the code that it runs: "
+                           f"{gpu.targets[0]!r}")
+    return unknown("device", device, device_names())
 
 
 def _elsewhere(device: str, reason: str) -> DeviceError:

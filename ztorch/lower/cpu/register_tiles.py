@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ztorch.dtypes import DType
 from ztorch.graph.value import Value
@@ -28,7 +28,7 @@ from ztorch.lower.cpu.tile_prefetch import (
     far_results,
     has_far_rows,
     prefetch_next_panel,
-    prefetch_operands,
+    prefetch_results,
     reads_slice_across,
 )
 from ztorch.lower.cpu.tiling import Tiling
@@ -79,10 +79,9 @@ class RegisterTiles:
         self.b, self.region, self.products, self.product = b, region, products, products[0]
         product = self.product
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
-        self.schedule, self.depths = schedule, depths
-        self.batch = product.shape[:-2]
-        self.n = product.shape[-1]
-        self.arrays = 0
+        self.schedule, self.depths, self.arrays = schedule, depths, 0
+        self.vector_bytes = tiling.lanes * product.args[1].dtype.bytes
+        self.batch, self.n = product.shape[:-2], product.shape[-1]
         self.distant = distant_readers(region, product, memory, limits)
         self.far_results = [] if self.distant or schedule.block_depth else far_results(
             region, product, target, limits)
@@ -181,16 +180,8 @@ class RegisterTiles:
 
     def _add(self, tile: _ProductTile, sums: _Sums, part: PartOfK, place: TilePlace | None) -> None:
         """Adds the products of a part of k to the sums of a tile."""
-        b, lanes = self.b, self.tiling.lanes
-        a_of, vector_bytes = self.product.args[0], lanes * self.product.args[1].dtype.bytes
-        for row in tile.rows if self.distant or self.far_results else ():
-            for j in range(0, len(tile.columns), max(1, LINE_BYTES // vector_bytes)):
-                at = flatten((*tile.where, row, tile.columns[j]), self.product.shape)
-                prefetch_operands(tile.scopes[j], self.distant, self.region,
-                                  {self.region.outer: at})
-                start, off, _ = tile.scopes[j].address(at)
-                for v in self.far_results:
-                    b.prefetch(self.target[v], start, off, cache=2)
+        b = self.b
+        self._prefetch_results(tile)
         loops = outer_loops(self.depths)
         outer = flatten([Index.of(v) for v in loops], [v.extent for v in loops])
         with ExitStack() as stack:
@@ -202,28 +193,39 @@ class RegisterTiles:
                 depth = Var("k", self.depths[-1] - times + 1, kept=True)
                 along = outer * self.depths[-1] + Index.of(depth)
                 with b.loop(begin, end, times) as kk:
-                    inner = [s.within(bound={**s.bound, **bound, depth: kk}) for s in tile.scopes]
-                    totals = [[b.get(v) for v in line] for line in sums]
-                    rights = [ProductOperand(s, p.args[1], [(*tile.where, along, column)], depth)
-                              for p in self.products
-                              for s, column in zip(inner, tile.columns, strict=True)]
-                    lines = [(*tile.where, row, along) for row in tile.rows]
-                    left = ProductOperand(inner[0], a_of, lines, depth)
-                    panel = place.panel if place else None
-                    copied = panel.start(inner[0], along) if panel else None
-                    for u in range(times):
-                        self._step(left, rights, u, totals, place, copied)
-                    if self.next_slice:
-                        left.prefetch_next_slice(tile.across, kk)
-                    if self.far_rows:
-                        left.prefetch_next_rows(tile.down, tile.across)
-                    if place is not None:
-                        prefetch_next_panel(
-                            b, rights, tile.across, place.number, times,
-                            min(self.schedule.block_rows, self.tiling.down), vector_bytes)
-                    for line, values in zip(sums, totals, strict=True):
-                        for variable, x in zip(line, values, strict=True):
-                            b.set(variable, x)
+                    scopes = [s.within(bound={**s.bound, **bound, depth: kk}) for s in tile.scopes]
+                    self._add_steps(replace(tile, scopes=scopes), sums, along, depth, times, place)
+
+    def _prefetch_results(self, tile: _ProductTile) -> None:
+        """Prefetches what the epilogue of a tile reads and stores."""
+        stored = [self.target[v] for v in self.far_results]
+        for row in tile.rows if self.distant or stored else ():
+            for j in range(0, len(tile.columns), max(1, LINE_BYTES // self.vector_bytes)):
+                at = flatten((*tile.where, row, tile.columns[j]), self.product.shape)
+                prefetch_results(tile.scopes[j], self.distant, self.region, at, stored)
+
+    def _add_steps(self, tile: _ProductTile, sums: _Sums, along: Index, depth: Var, steps: int,
+                   place: TilePlace | None) -> None:
+        """Adds so many steps along k, from `depth` on, whose first is `along` in all of k."""
+        b, scopes = self.b, tile.scopes
+        totals = [[b.get(v) for v in line] for line in sums]
+        rights = [ProductOperand(s, p.args[1], [(*tile.where, along, column)], depth)
+                  for p in self.products for s, column in zip(scopes, tile.columns, strict=True)]
+        left = ProductOperand(scopes[0], self.product.args[0], [
+            (*tile.where, row, along) for row in tile.rows], depth)
+        copied = place.panel.start(scopes[0], along) if place and place.panel else None
+        for u in range(steps):
+            self._step(left, rights, u, totals, place, copied)
+        if self.next_slice:
+            left.prefetch_next_slice(tile.across, scopes[0].bound[depth])
+        if self.far_rows:
+            left.prefetch_next_rows(tile.down, tile.across)
+        if place is not None:
+            prefetch_next_panel(b, rights, tile.across, place.number, steps,
+                                min(self.schedule.block_rows, self.tiling.down), self.vector_bytes)
+        for line, values in zip(sums, totals, strict=True):
+            for variable, x in zip(line, values, strict=True):
+                b.set(variable, x)
 
     def _step(self, left: ProductOperand, rights: list[ProductOperand], step: int, totals: _Sums,
               place: TilePlace | None, start: Operand | None) -> None:
@@ -294,5 +296,5 @@ class RegisterTiles:
         masked = tail and j == panels.size - 1 and end == math.ceil(self.n / lanes)
         lane = Var("n", tail if masked else lanes, kept=True)
         mask = b.lt(b.iota(lanes), tail) if masked else None
-        bound = {**bound, lane: b.const(0, b.index)}
-        return Emitter(b, self.memory, bound, lane, lanes, mask, self.region.flat)
+        return Emitter(b, self.memory, {**bound, lane: b.const(0, b.index)}, lane, lanes, mask,
+                       self.region.flat)

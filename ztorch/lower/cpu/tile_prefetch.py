@@ -91,11 +91,22 @@ def reads_slice_across(product: Value, limits: Limits) -> bool:
             and size <= limits.processor.l2_bytes * EPILOGUE_SHARE)
 
 
-def prefetch_operands(e: Emitter, readers: Sequence[Value], region: Region,
-                      changed: dict[Var, Index]) -> None:
-    """Prefetches the operands of some members at one position into the L2 cache."""
+def prefetch_results(e: Emitter, readers: Sequence[Value], region: Region, at: Index,
+                     stored: Sequence[str]) -> None:
+    """Prefetches into the L2 cache what an epilogue has in memory at one position of the result.
+
+    Args:
+        e: The scope.
+        readers: Its members that read operands.
+        region: The region.
+        at: The position.
+        stored: Names of the buffers that it stores to.
+    """
     for v in readers:
-        at = region.flat[v].replace(changed)
-        for source, flat in real_reads(v, unflatten(at, v.shape)):
-            if flat == at and source in e.memory and source not in region.flat:
+        own = region.flat[v].replace({region.outer: at})
+        for source, flat in real_reads(v, unflatten(own, v.shape)):
+            if flat == own and source in e.memory and source not in region.flat:
                 e.prefetch(source, flat, cache=2)
+    start, offset, _ = e.address(at)
+    for name in stored:
+        e.b.prefetch(name, start, offset, cache=2)
