@@ -234,7 +234,6 @@ def _dispatch(attribute: str, room: str, name: str) -> None:
     setattr(dispatch, attribute, call)
 
 
-_dispatch("register_ops", "ops", "__dir__")
 _dispatch("on_arrays", "arrays.tensor", "on_arrays")
 _dispatch("on_complex", "arrays.complex_calls", "on_complex")
 _dispatch("function_of_tensors", "arrays.keras_functions", "named")

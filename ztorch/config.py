@@ -36,7 +36,7 @@ class Named:
 
     family: ClassVar[str] = ""  # the name of the family in messages
     families: ClassVar[list[type[Named]]] = []  # the bases of all families
-    known: ClassVar[dict[str, Any]] = {}  # the members by every accepted name
+    known: ClassVar[Any]  # the members by every accepted name, a `Members`
     such_as: ClassVar[str] = ""  # name of a member, for messages
     names: ClassVar[tuple[str, ...]] = ()  # short names of the member; messages show the first
     registered_as: ClassVar[str] = ""  # Keras' registered name of a user's class
@@ -51,7 +51,8 @@ class Named:
             cls.__init__ = with_flags_checked(  # type: ignore[method-assign]
                 cls.__init__, _refuse_unknown)
         if family:
-            cls.family, cls.such_as, cls.known = family, such_as, {}
+            from ztorch.names.members import Members  # programs that only run have no families
+            cls.family, cls.such_as, cls.known = family, such_as, Members(cls.__module__)
             Named.families.append(cls)
         elif not abstract and not cls.__name__.startswith("_"):
             cls.names = names
@@ -95,9 +96,9 @@ class Named:
             raise ConfigError(f"the name of a {cls.family} must be a string, not {name!r}")
         if name in cls.known:
             return cls.known[name]
-        folded = {known.lower(): member for known, member in reversed(cls.known.items())}
+        folded = {known.lower(): known for known in reversed(cls.known)}
         if name.lower() in folded:
-            return folded[name.lower()]
+            return cls.known[folded[name.lower()]]
         shown = {member.names[0] if member.names else known
                  for known, member in cls.known.items() if not known.startswith(OWN_CLASS)}
         raise unknown(cls.family, name, shown, cls.known)

@@ -26,7 +26,6 @@ def recorder(name: str) -> Any:
     return None
 
 
-register_ops: Callable[[], Any]  # imports `ops/`, when an op is first used
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, for complex numbers
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function

@@ -69,10 +69,10 @@ def offered(layer: str, name: str) -> bool:
 @pytest.mark.parametrize("name", sorted({*public()} - {*OURS, "Input", "Identity"}))
 def test_arguments_are_those_of_keras(name: str) -> None:
     theirs = arguments(getattr(references.keras().layers, name).__init__)
-    ours = arguments(vars(L)[name].__init__)
+    ours = arguments(getattr(L, name).__init__)
     added = [n for n in ours if n not in theirs]
     rules = [n for n in theirs if n.endswith(("_regularizer", "_constraint"))]
-    assert {*rules, "activity_regularizer"} == {*vars(L)[name].more_arguments()}
+    assert {*rules, "activity_regularizer"} == {*getattr(L, name).more_arguments()}
     assert sorted(added) == sorted(ADDED.get(name, {}))
     assert [n for n in ours if n in theirs] == [n for n in theirs if offered(name, n)]
     for n in set(ours) - set(added):

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ztorch import dispatch
 from ztorch.dtypes import DType, dtype
 from ztorch.errors import ShapeError, unknown
 from ztorch.graph.op_calls import recorded
 from ztorch.graph.value import Op, Value, current_layer, stand_in
+from ztorch.names.members import Members
+from ztorch.names.places import OTHER_NAMES
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,9 @@ def is_pair(parameter: inspect.Parameter) -> bool:
     return str(parameter.annotation).strip("'\"") == "tuple[Value, Value]"
 
 
-REGISTRY: dict[str, Public] = {}
-ALIASES: dict[str, str] = {}  # the name of the op that has this other name
+REGISTRY = Members("ztorch.ops")  # of `Public`
+# The name of the op that has this other name.
+ALIASES: dict[str, str] = dict(pair.split(":") for pair in OTHER_NAMES.split())
 
 
 def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
@@ -84,7 +86,7 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
     def register(function: Callable) -> Callable:
         public = name or function.__name__
         for each in (public, *aliases):
-            assert each not in REGISTRY and each not in ALIASES, f"op {each} is registered twice"
+            assert each not in REGISTRY.loaded, f"op {each} is registered twice"
         REGISTRY[public] = Public(
             public, function, samples, primitive, numpy, results, aliases, composed)
         ALIASES.update(dict.fromkeys(aliases, public))
@@ -99,12 +101,11 @@ class _Namespace:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):  # Python and tools ask any object for these; no op to suggest
             raise AttributeError(name)
-        if not REGISTRY:
-            dispatch.register_ops()
         name = ALIASES.get(name, name)
-        if name not in REGISTRY:
+        public = REGISTRY.get(name)
+        if public is None:
             raise unknown("op", name, REGISTRY, also=ALIASES)
-        return recorded(name, REGISTRY[name].call)
+        return recorded(name, public.call)
 
 
 OPS = _Namespace()

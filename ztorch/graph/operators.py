@@ -32,7 +32,7 @@ class Operators:
     shape: tuple[int, ...]
     instead: ClassVar[Mapping[str, str]] = {}  # of names that are not ops; `ops/` says it
     # Turns the arguments of a user's call into those of the op; `ops/` says for which.
-    translated: ClassVar[Mapping[str, Callable[..., Any] | None]] = {}
+    translated: ClassVar[Callable[[str], Callable[..., Any] | None]] = lambda name: None
 
     @property
     def compares(self) -> bool:
@@ -52,7 +52,7 @@ class Operators:
     @classmethod
     def method_of(cls, name: str) -> FunctionType:
         """An op as a method. NumPy's functions pass `out` and `dtype`, if only as None."""
-        translate = cls.translated.get(name)
+        translate = cls.translated(name)
 
         def method(self: Operators, *args: Any, out: None = None, **attrs: Any) -> Any:
             if attrs and attrs.get("dtype", 0) is None:

@@ -6,30 +6,31 @@ So a new layer does not change other weights.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ztorch.initializers.constant import Constant, Identity, Ones, Zeros
 from ztorch.initializers.initializer import Initializer, Shape, stream
-from ztorch.initializers.random import (
-    Orthogonal,
-    RandomNormal,
-    RandomUniform,
-    TruncatedNormal,
-)
-from ztorch.initializers.spectral import STFT
-from ztorch.initializers.variance_scaling import (
-    GlorotNormal,
-    GlorotUniform,
-    HeNormal,
-    HeUniform,
-    LecunNormal,
-    LecunUniform,
-    VarianceScaling,
-)
 from ztorch.names.member_names import member
 
-# Keras' other names.
-IdentityInitializer, OrthogonalInitializer, STFTInitializer = Identity, Orthogonal, STFT
+if TYPE_CHECKING:  # the files of members load when a member is first named
+    from ztorch.initializers.constant import Constant, Identity, Ones, Zeros
+    from ztorch.initializers.random import (
+        Orthogonal,
+        RandomNormal,
+        RandomUniform,
+        TruncatedNormal,
+    )
+    from ztorch.initializers.spectral import STFT
+    from ztorch.initializers.variance_scaling import (
+        GlorotNormal,
+        GlorotUniform,
+        HeNormal,
+        HeUniform,
+        LecunNormal,
+        LecunUniform,
+        VarianceScaling,
+    )
+
+_OTHER_NAMES = {f"{name}Initializer": name for name in ("Identity", "Orthogonal", "STFT")}  # Keras'
 
 __all__ = ["STFT", "Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "Identity",
            "Initializer", "LecunNormal", "LecunUniform", "Ones", "Orthogonal", "RandomNormal",
@@ -40,4 +41,8 @@ get = Initializer.get
 
 
 def __getattr__(name: str) -> Any:
-    return member(Initializer, name)
+    return member(Initializer, _OTHER_NAMES.get(name, name))
+
+
+def __dir__() -> list[str]:
+    return __all__

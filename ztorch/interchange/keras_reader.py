@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from ztorch import layers
 from ztorch.constraints import Constraint
 from ztorch.errors import ConfigError, Unsupported, ZtorchError
 from ztorch.initializers import Initializer
@@ -60,7 +59,7 @@ class KerasReader:
             return self.functional(config)
         layer_class = Layer.known.get(kind)
         if layer_class is not None and spec.get("module") in _MODULES:
-            layer_class = vars(layers).get(kind, layer_class)  # not a user's of the same name
+            layer_class = Layer.known.ours(kind)  # not a user's of the same name
         if layer_class is None and kind in Encoded.kinds and spec.get("module") in _MODULES:
             return self.encoded(kind, config, label)
         if spec.get("module", "keras.layers") not in _MODULES:
@@ -156,7 +155,7 @@ class KerasReader:
         if kind in ARRAYS:
             return arguments(value, {})
         if key.endswith("initializer") and kind in Initializer.known and isinstance(config, dict):
-            parameters = inspect.signature(Initializer.known[kind].__init__).parameters
+            parameters = inspect.signature(Initializer.known[str(kind)].__init__).parameters
             return {"class_name": kind, "config": {k: v for k, v in config.items()
                                                    if v is not None or k in parameters}
                     if all(k in parameters for k, v in config.items() if v is not None) else {}}

@@ -3,50 +3,51 @@ their mean. Others accumulate sums over all rows and compute one number from the
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ztorch.errors import unknown
 from ztorch.losses.loss import Loss
 from ztorch.losses.numbers import LossFunction
-from ztorch.metrics.accuracy import (
-    Accuracy,
-    BinaryAccuracy,
-    CategoricalAccuracy,
-    CosineSimilarity,
-    SparseCategoricalAccuracy,
-    SparseTopKCategoricalAccuracy,
-    TopKCategoricalAccuracy,
-)
-from ztorch.metrics.confusion import (
-    FalseNegatives,
-    FalsePositives,
-    Precision,
-    Recall,
-    TrueNegatives,
-    TruePositives,
-)
-from ztorch.metrics.correlation import ConcordanceCorrelation, PearsonCorrelation
-from ztorch.metrics.curves import (
-    AUC,
-    PrecisionAtRecall,
-    RecallAtPrecision,
-    SensitivityAtSpecificity,
-    SpecificityAtSensitivity,
-)
-from ztorch.metrics.f_scores import F1Score, FBetaScore
-from ztorch.metrics.functions import (
-    LossAsMetric,
-    LossMetric,
-    MeanMetricWrapper,
-    MetricFunction,
-)
-from ztorch.metrics.mean import Mean, Sum
 from ztorch.metrics.metric import Metric, SumMetric
-from ztorch.metrics.named import get, resolve
-from ztorch.metrics.numbers import R2Score, RootMeanSquaredError
-from ztorch.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
-from ztorch.metrics.weighted import MetricLists, WeightedMetric
-from ztorch.names.member_names import SHARED, shared
+from ztorch.names.member_names import SHARED, class_named, need_public, shared
+
+if TYPE_CHECKING:  # the files of members load when a member is first named
+    from ztorch.metrics.accuracy import (
+        Accuracy,
+        BinaryAccuracy,
+        CategoricalAccuracy,
+        CosineSimilarity,
+        SparseCategoricalAccuracy,
+        SparseTopKCategoricalAccuracy,
+        TopKCategoricalAccuracy,
+    )
+    from ztorch.metrics.confusion import (
+        FalseNegatives,
+        FalsePositives,
+        Precision,
+        Recall,
+        TrueNegatives,
+        TruePositives,
+    )
+    from ztorch.metrics.correlation import ConcordanceCorrelation, PearsonCorrelation
+    from ztorch.metrics.curves import (
+        AUC,
+        PrecisionAtRecall,
+        RecallAtPrecision,
+        SensitivityAtSpecificity,
+        SpecificityAtSensitivity,
+    )
+    from ztorch.metrics.f_scores import F1Score, FBetaScore
+    from ztorch.metrics.functions import (
+        LossMetric,
+        MeanMetricWrapper,
+    )
+    from ztorch.metrics.mean import Mean, Sum
+    from ztorch.metrics.named import get, resolve
+    from ztorch.metrics.numbers import R2Score, RootMeanSquaredError
+    from ztorch.metrics.overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
+    from ztorch.metrics.weighted import MetricLists, WeightedMetric
 
 __all__ = ["AUC", "Accuracy", "BinaryAccuracy", "BinaryIoU", "CategoricalAccuracy",
            "ConcordanceCorrelation", "CosineSimilarity", "F1Score", "FBetaScore", "FalseNegatives",
@@ -58,6 +59,8 @@ __all__ = ["AUC", "Accuracy", "BinaryAccuracy", "BinaryIoU", "CategoricalAccurac
            "TopKCategoricalAccuracy", "TrueNegatives", "TruePositives", "WeightedMetric",
            "get", "resolve"]
 
+_FILES = {"Mean": "mean", "MeanMetricWrapper": "functions", "MetricLists": "weighted",
+          "Sum": "mean", "get": "named", "resolve": "named"}  # of names that configs cannot have
 _OF_LOSSES = {"LogCoshError": "LogCosh"}  # Keras' name of a loss as a metric
 
 if TYPE_CHECKING:
@@ -65,15 +68,26 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        need_public(__name__, name)
         if name in SHARED:
             return shared(name)
+        if name in _FILES:
+            return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+        if (kind := class_named(Metric, name)) is not None:
+            return kind
         metric, loss = Metric.known.get(name), Loss.known.get(_OF_LOSSES.get(name, name))
         if metric is not None and not issubclass(metric, SumMetric):
+            from ztorch.metrics.functions import MetricFunction
+
             return MetricFunction(metric, name)
         if metric is None and loss is not None:  # a class, or a lower-case function
+            from ztorch.metrics.functions import LossAsMetric
+
             return LossAsMetric(loss) if name[0].isupper() else LossFunction(loss, name)
         helpers = ("LossMetric", "Metric", "MetricLists", "SumMetric", "get", "resolve")
         names = [other for other in __all__ if other not in helpers]
         raise AttributeError(str(unknown("metric", name, names)))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,7 +19,6 @@ from ztorch.layers.symbol import leaves
 from ztorch.model.model import Model
 from ztorch.names.own_classes import classes_by_name, known_as
 from ztorch.tabular.host_layer import HostLayer
-from ztorch.tabular.vectorization import TextVectorization
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,7 +100,7 @@ class Sequential(Model):
 
     def _reads(self, layer: HostLayer) -> bool:
         """Whether a host layer encodes texts before the first layer of the model."""
-        if self._input is None and isinstance(layer, TextVectorization) and not self.adopted:
+        if self._input is None and layer.begins_models and not self.adopted:
             self._input = Input((), "string")
         if self._input is None or not self._input.holds_text or self._input.encoder or self.adopted:
             return False

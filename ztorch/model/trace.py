@@ -22,7 +22,6 @@ from ztorch.losses import TargetSpec
 from ztorch.model.bucket_graphs import BucketGraphs, BucketTracer
 from ztorch.model.declaration import declaration_of, texts_of
 from ztorch.model.function_graphs import PLAIN, StepData
-from ztorch.model.generation import Generation
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.open_axes import multiples_of, need_multiples, sizes_of
 from ztorch.model.step_functions import own_functions
@@ -79,6 +78,8 @@ def trace(model: Network, batch_size: int | Sequence[int], optimizer: Any = None
         _need_one_batch_size(buckets, largest.context)
         functions = dict(largest.functions)
         if decode:
+            from ztorch.model.generation import Generation  # most programs never generate
+
             functions |= Generation(model, states, decode, longest).functions()
         for bucket in others:
             smaller = tracer.graphs(bucket)

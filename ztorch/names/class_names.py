@@ -22,11 +22,11 @@ def register(kind: Any) -> None:
     """Makes a class known to its family, in `kind.known`, by its short names and its `config_name`:
     that of the class, or `Custom>NAME` where the package has a class of that name."""
     name, known = kind.config_name, kind.known
-    known |= dict.fromkeys(kind.names, kind)
+    known.update(dict.fromkeys(kind.names, kind))
     before = known.get(name, kind)
     if is_ours(before) == is_ours(kind):
         known[name] = kind
         return
     own, ours = (kind, before) if is_ours(before) else (before, kind)
     own.config_name = OWN_CLASS + name
-    known |= {name: ours, own.config_name: own}
+    known.update({name: ours, own.config_name: own})

@@ -7,9 +7,7 @@ Called on graph values, an op creates nodes. Called on arrays (NumPy arrays, or 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -34,12 +32,6 @@ from ztorch.ops.sizes import ndim as ndim
 from ztorch.ops.sizes import shape as shape
 from ztorch.ops.sizes import size as size
 
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith(("complex_", "kernel_")):  # those are imported on demand
-        importlib.import_module(f"{__name__}.{_module.name}")
-for _name in (*REGISTRY, *ALIASES, *INSTEAD):
-    globals().pop(_name, None)  # `ops.attention` is the op, not the module
-
 Operators.instead = INSTEAD
 # These take functions or return no tensors, so they are not registered ops.
 _FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
@@ -61,6 +53,11 @@ __all__ = sorted((*REGISTRY, *_FUNCTIONS, *_OF_TENSORS))
 class _UsedOps(types.ModuleType):
     """This module's class. It holds the ops used so far: in the module itself, names such as `any`
     would shadow Python's."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_file = isinstance(value, types.ModuleType) and value.__name__ == f"{__name__}.{name}"
+        if not (is_file and (name in REGISTRY or name in ALIASES or name in INSTEAD)):
+            super().__setattr__(name, value)  # `ops.attention` is the op, not a file of this room
 
 
 sys.modules[__name__].__class__ = _UsedOps
@@ -103,9 +100,13 @@ def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
         p.name for p in parameters.parameters.values() if "Value" in str(p.annotation))
 
 
-Operators.translated = {
-    name: of_keras(ALIASES.get(name, name), signature(ALIASES.get(name, name))[0])
-    for name in (*LOOKUPS, *ALIASES) if ALIASES.get(name, name) in LOOKUPS}
+def _translated(name: str) -> Callable[..., Any] | None:
+    """Turns the arguments of a method into those of the op of this name, where they differ."""
+    name = ALIASES.get(name, name)
+    return of_keras(name, signature(name)[0]) if name in LOOKUPS else None
+
+
+Operators.translated = _translated
 
 
 @functools.cache

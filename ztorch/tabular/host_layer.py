@@ -26,6 +26,7 @@ class HostLayer(Named, family="host layer", such_as="StringLookup"):
 
     name: str | None = None  # of the layer that it is within a model
     reads_text: ClassVar[bool] = False  # whether an Input of text may be read by it
+    begins_models: ClassVar[bool] = False  # whether a Sequential may begin with it, not an Input
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)

@@ -53,7 +53,7 @@ class TextVectorization(HostLayer):
         [[2, 4, 1, 2]]
     """
 
-    reads_text = True
+    reads_text = begins_models = True
 
     def __init__(self, max_tokens: int | None = None,
                  standardize: str | None = "lower_and_strip_punctuation",

@@ -36,8 +36,8 @@ def user_class(family: type[Named], spec: Mapping[str, Any]) -> Any:
         spec: The config.
     """
     registered, plain = spec.get("registered_name"), spec.get("class_name")
-    own = [kind for kind in family.known.values() if not is_ours(kind)]
-    by_name = family.known | {registered_name(kind): kind for kind in own}
+    own = [kind for kind in family.known.loaded.values() if not is_ours(kind)]
+    by_name = {**family.known.loaded, **{registered_name(kind): kind for kind in own}}
     for name in filter(None, (registered, plain)):
         kind = by_name.get(name)
         if kind is not None and not (is_ours(kind) and name in (kind.__name__, *kind.names)):
