@@ -75,7 +75,7 @@ def read_damaged(name: str, first: int, count: int) -> list[Report]:
         for k in range(first, first + count):
             path = _kinds[name].write(Path(folder), random.Random(f"{name} {k}"))
             _forget_peak()
-            begun, outcome, message = time.process_time(), "read", ""
+            start, outcome, message = time.process_time(), "read", ""
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 _kinds[name].read(path)
@@ -90,7 +90,7 @@ def read_damaged(name: str, first: int, count: int) -> list[Report]:
                 signal.setitimer(signal.ITIMER_PROF, 0)
             memory = _peak()
             reports.append(Report(name, k, "large" if memory > MOST_BYTES else outcome, message,
-                                  time.process_time() - begun, memory))
+                                  time.process_time() - start, memory))
     return reports
 
 
@@ -108,7 +108,7 @@ def _peak() -> int:
 
 
 def faulty(report: Report) -> bool:
-    """Whether that must not become of a file."""
+    """Whether the outcome is a fault of ztorch."""
     return report.outcome not in ("read", "refused")
 
 
@@ -161,11 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     selected = {n: k for n, k in _kinds.items() if options.only in ("", n)}
     total, reports = sum(kind.share for kind in selected.values()), list[Report]()
     with ProcessPoolExecutor(options.jobs, fork) as pool:
-        later = [pool.submit(read_damaged, name, first, min(CHUNK, end - first))
-                 for name, kind in selected.items()
-                 for end in [options.first + round(options.count * kind.share / total)]
-                 for first in range(options.first, end, CHUNK)]
-        for future in later:
+        futures = [pool.submit(read_damaged, name, first, min(CHUNK, end - first))
+                   for name, kind in selected.items()
+                   for end in [options.first + round(options.count * kind.share / total)]
+                   for first in range(options.first, end, CHUNK)]
+        for future in futures:
             reports += future.result()
             for report in filter(faulty, future.result()):
                 print(f"{report.kind} {report.number}: {report.outcome}: {report.message[:300]}",

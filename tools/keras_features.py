@@ -30,7 +30,6 @@ GROUPS = {  # of Keras: the module here that has the same names
     "mixed_precision": None, "models": None, "preprocessing": None, "saving": None, "tree": None}
 _OF_FUNCTIONS = ("ops", "ops.image", "random", "utils", "activations", "config", "models", "saving",
                  "mixed_precision", "preprocessing", "tree")
-_NO_LOGGING = "`fit(verbose=...)`"
 # Features that have another name here.
 OTHER_NAMES = {
     ("ops", "gelu"): "`ops.gelu`, exact by default (Keras' is the approximate one)",
@@ -41,18 +40,16 @@ OTHER_NAMES = {
                     "-: code of another framework; bring its model as ONNX"),
     ("layers", "MaxNumBoundingBoxes"): "-: there are no bounding boxes",
     ("ops", "custom_gradient"): "`zt.custom_gradient`",
-    **dict.fromkeys((("utils", f"{verb}_interactive_logging") for verb in ("enable", "disable")),
-                    "`fit(verbose=...)`"),
-    ("utils", "is_interactive_logging_enabled"): "`fit(verbose=...)`",
+    **dict.fromkeys(((group, name) for group in ("utils", "config") for name in (
+        "enable_interactive_logging", "disable_interactive_logging",
+        "is_interactive_logging_enabled")), "`fit(verbose=...)`"),
     ("utils", "get_file"): "-: ztorch downloads nothing",
     ("callbacks", "OrbaxCheckpoint"): "-: files of JAX; `callbacks.ModelCheckpoint`",
     ("callbacks", "CallbackList"): "`fit(callbacks=[...])`",
     ("callbacks", "History"): "the result of `fit`",
-    **{("config", f"{verb}_interactive_logging"): _NO_LOGGING for verb in ("enable", "disable")},
-    ("config", "is_interactive_logging_enabled"): _NO_LOGGING,
-    **{("config", f"{verb}_flash_attention"): "-: the compiler fuses attention by itself"
-       for verb in ("enable", "disable")},
-    ("config", "is_flash_attention_enabled"): "-: the compiler fuses attention by itself",
+    **dict.fromkeys((("config", name) for name in (
+        "enable_flash_attention", "disable_flash_attention", "is_flash_attention_enabled")),
+                    "-: the compiler fuses attention by itself"),
     ("config", "enable_traceback_filtering"): "-: tracebacks are always whole",
     ("config", "enable_unsafe_deserialization"): "-: files never hold code that runs",
     ("config", "is_nnx_enabled"): "-: of JAX",

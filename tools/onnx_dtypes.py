@@ -1,8 +1,8 @@
 """ONNX's own tests of one node, in every dtype and version of the standard that their op has.
 
 `python -m tools.onnx_dtypes` writes each test anew for each version of its op from opset 13 on and
-for each dtype that the standard allows one of its tensors, has onnx.reference compute the result
-that is right, and compares. It ends with 1 where a result differs that `EXPLAINED` does not list.
+for each dtype that the standard allows one of its tensors, and compares the result with that of
+onnx.reference. It ends with 1 where a result differs that `EXPLAINED` does not list.
 `--device cpu` compiles them; `--each 4 --turn K` takes a part.
 """
 
@@ -49,7 +49,7 @@ EXPLAINED = {  # (op, dtype or version): why onnx.reference is not a measure the
 }
 
 
-class Tried(NamedTuple):
+class VariantResult(NamedTuple):
     """The outcome of a test in one version and dtype."""
 
     op: str
@@ -165,11 +165,12 @@ def _converted(onnx: Any, node: Any, name: str, x: Any, types: Mapping[str, int]
 _chosen: list[SuiteCase] = []  # inherited by forked processes
 
 
-def _judged(k: int, device: str | None) -> list[Tried]:
+def _judged(k: int, device: str | None) -> list[VariantResult]:
     [node] = _chosen[k].model.graph.node
     warnings.simplefilter("ignore")
     with np.errstate(all="ignore"):
-        return [Tried(node.op_type, version, dtype, _chosen[k].name, *_outcome(model, device))
+        return [VariantResult(node.op_type, version, dtype, _chosen[k].name,
+                              *_outcome(model, device))
                 for model, version, dtype in variants(_chosen[k])]
 
 
@@ -178,15 +179,16 @@ def _outcome(case: SuiteCase, device: str | None) -> tuple[str, str]:
     return verdict.outcome, verdict.reason
 
 
-def explained(tried: Tried) -> bool:
+def explained(result: VariantResult) -> bool:
     """Whether a difference is one of those that are known."""
-    kind = "integers" if "int" in tried.dtype or tried.dtype == "bool" else tried.dtype
-    return (tried.op, kind) in EXPLAINED or (tried.op, tried.version) in EXPLAINED
+    kind = "integers" if "int" in result.dtype or result.dtype == "bool" else result.dtype
+    return (result.op, kind) in EXPLAINED or (result.op, result.version) in EXPLAINED
 
 
 def chosen(only: str = "") -> Iterator[SuiteCase]:
     """Tests of one node of ONNX itself, whose tensors are all inputs; a few of the same op with the
-    same attributes. `only` are names of ops, between commas."""
+    same attributes. `only`: names of ops, separated by
+    commas."""
     alike: collections.Counter[tuple[str, ...]] = collections.Counter()
     for case in cases(["node"]):
         graph = case.model.graph
@@ -207,9 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the tests that are asked for. 1 where one differs without an explanation."""
     parser = argparse.ArgumentParser(prog="python -m tools.onnx_dtypes", description=__doc__)
     parser.add_argument("--device", help="the device to compile for; without, NumPy evaluates")
-    parser.add_argument("--only", default="", help="names of ops, between commas")
+    parser.add_argument("--only", default="", help="names of ops, separated by commas")
     parser.add_argument("--each", type=int, default=1, help="take one of so many tests")
-    parser.add_argument("--turn", type=int, default=0, help="which of them, counted on")
+    parser.add_argument("--turn", type=int, default=0, help="which of them, modulo --each")
     parser.add_argument("--jobs", type=int, default=usable_cores(), help="processes")
     options = parser.parse_args(arguments)
     _chosen[:] = [*chosen(options.only)][options.turn % options.each::options.each]
@@ -217,13 +219,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = 0
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
         for future in [pool.submit(_judged, k, options.device) for k in range(len(_chosen))]:
-            for tried in future.result():
-                is_explained = tried.outcome not in RIGHT and explained(tried)
-                counts["explained" if is_explained else tried.outcome] += 1
-                if tried.outcome not in RIGHT and not is_explained:
+            for result in future.result():
+                is_explained = result.outcome not in RIGHT and explained(result)
+                counts["explained" if is_explained else result.outcome] += 1
+                if result.outcome not in RIGHT and not is_explained:
                     faults += 1
-                    print(f"{tried.case} of opset {tried.version}, {tried.dtype or 'as it is'}: "
-                          f"{tried.outcome}: {tried.reason}", flush=True)
+                    print(f"{result.case} of opset {result.version}, "
+                          f"{result.dtype or 'as it is'}: {result.outcome}: {result.reason}",
+                          flush=True)
     print(", ".join(f"{n} {outcome}" for outcome, n in counts.most_common()))
     return int(faults > 0)
 

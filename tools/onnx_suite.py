@@ -44,10 +44,10 @@ def judged(selected: Sequence[SuiteCase], device: str | None,
             yield case, _verdict(k, device)
         return
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
-        later = [pool.submit(_verdict, k, device) for k in range(len(selected))]
+        futures = [pool.submit(_verdict, k, device) for k in range(len(selected))]
         try:
             for k, case in enumerate(selected):
-                yield case, later[k].result()
+                yield case, futures[k].result()
         except BrokenProcessPool:
             names = ", ".join(case.name for case in selected[k:k + 2 * jobs])
             sys.exit(f"a process ended at one of {names}; --jobs 1 --only NAME runs one alone")
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--numpy", action="store_true", help="evaluate with NumPy, compile nothing")
     parser.add_argument("--device", default="cpu", help="the device to compile for")
     parser.add_argument("--each", type=int, default=1, help="take one of so many cases")
-    parser.add_argument("--turn", type=int, default=0, help="which of them, counted on")
+    parser.add_argument("--turn", type=int, default=0, help="which of them, modulo --each")
     parser.add_argument("--only", default="", help="a regular expression that names contain")
     parser.add_argument("--jobs", type=int, default=usable_cores() if hasattr(os, "fork") else 1,
                         help="processes; those that the operating system cannot fork are not used")

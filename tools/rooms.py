@@ -2,8 +2,8 @@
 
     python -m tools.rooms > docs/pictures/rooms.svg
 
-A room is one floor above the highest room that it imports. A line is an import that no longer
-way leads to; the others follow from these.
+A room is one floor above the highest room that it imports. A line is an import that does not
+follow from others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whitespace and leftovers that a commit should not have: `python tools/whitespace.py FILES`.
 
 Trailing blanks and a missing or doubled end of file are mended, marks of a merge conflict and files
-that are not UTF-8 are told. The exit status is 1 where anything was found, as pre-commit wants it.
+that are not UTF-8 are reported. The exit status is 1 if there was any fault, as pre-commit expects.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def _non_max_suppression(n: Node) -> Result:
             raise NeedsNumbers(f"{error}; or pass pad_results=True, for a result with as many "
                                "rows as it can choose", error.inputs) from None
         return _choose_at_run_time(n.value(0), n.value(1), most, overlap, lowest, by_center)
-    low, high = _corners(boxes, by_center)
+    low, high = _corners(np, boxes, by_center)
     if scores.size * boxes.shape[1] > 64 * LIMIT:
         raise ValueError(f"{boxes.shape[1]} boxes")
     rows = [(batch, kind, box) for batch in range(scores.shape[0])
@@ -38,12 +39,12 @@ def _non_max_suppression(n: Node) -> Result:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def _corners(boxes: np.ndarray, by_center: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The lower and the upper corner of each box."""
+def _corners(xp: Any, boxes: Any, by_center: bool) -> tuple[Any, Any]:
+    """The lower and the upper corner of each box, by NumPy or by ops of a graph."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if by_center:
-        return first - second / 2, first + second / 2
-    return np.minimum(first, second), np.maximum(first, second)
+        return first - second * 0.5, first + second * 0.5
+    return xp.minimum(first, second), xp.maximum(first, second)
 
 
 def _choose(low: np.ndarray, high: np.ndarray, scores: np.ndarray, most: int, overlap: float,
@@ -70,9 +71,7 @@ def _choose_at_run_time(boxes: Value, scores: Value, most: int, overlap: float, 
     every class, and drops the boxes that overlap with it."""
     batch, kinds, count = scores.shape
     iterations = max(min(most, count), 0)
-    first, second = boxes[..., :2], boxes[..., 2:]
-    low, high = ((first - second * 0.5, first + second * 0.5) if by_center else
-                 (OPS.minimum(first, second), OPS.maximum(first, second)))
+    low, high = _corners(OPS, boxes, by_center)
     area = OPS.prod(high - low, axis=-1)  # (batch, count)
 
     def step(candidates: Value, _: Value) -> tuple[Value, Value]:
@@ -120,9 +119,10 @@ def _max_roi_pool(n: Node) -> Result:
         lines = y if axis == 3 else OPS.transpose(y, (0, 1, 3, 2))
         lines = OPS.reshape(lines, (*y.shape[:2], other_size, 1, x.shape[axis]))
         y = OPS.max(OPS.where(inside, lines, -math.inf), axis=-1)
-        none = OPS.less_equal(ends, begins)
-        none = OPS.reshape(none, (-1, 1, 1, bins[1]) if axis == 3 else (-1, 1, bins[0], 1))
-        empty = none if empty is None else OPS.logical_or(empty, none)
+        has_none = OPS.less_equal(ends, begins)
+        has_none = OPS.reshape(has_none, (-1, 1, 1, bins[1]) if axis == 3 else (
+            -1, 1, bins[0], 1))
+        empty = has_none if empty is None else OPS.logical_or(empty, has_none)
         y = y if axis == 3 else OPS.transpose(y, (0, 1, 3, 2))
     return OPS.where(empty, 0.0, y)
 

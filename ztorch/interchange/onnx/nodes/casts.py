@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ztorch.dtypes import DType, boolean, f32, f64, i8, i32, u8
+from ztorch.dtypes import DType, boolean, f32, f64, i32, u8
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.formats import FORMATS, CodeFormat, numbers, thresholds
@@ -143,12 +143,8 @@ def _quantize(n: Node) -> Result:
         if n.has(2):
             y = y + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), y.dtype)
         return encoded(y, kind, saturate)
-    low, high = ((kind.lowest, kind.highest) if isinstance(kind, CodeFormat) else
-                 (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)))
-    integers = OPS.cast(OPS.clip(OPS.round(OPS.cast(y, f32)), -2.0 ** 30, 2.0 ** 30), i32)
-    if n.has(2):
-        integers = integers + OPS.cast(_aligned(n, numbers_of(n, 2), x.shape), i32)
-    integers = OPS.clip(integers, low, high)
+    zero = _aligned(n, numbers_of(n, 2), x.shape) if n.has(2) else None
+    integers = clipped_codes(OPS.cast(y, f32), zero, kind)
     if isinstance(kind, CodeFormat):
         return Coded(OPS.cast(integers, kind.holds), kind)
     return OPS.cast(integers, kind)
@@ -204,10 +200,16 @@ def requantized(n: Node, sums: Value, scale: Value, k: int) -> Value | Coded:
     if isinstance(codes := n.input(k + 1), Coded):
         return encoded(y + decoded(codes), codes.format)
     zero = n.value(k + 1)
-    y = OPS.clip(OPS.round(y), -2.0 ** 30, 2.0 ** 30)
-    rounded = OPS.cast(y, i32) + OPS.cast(zero, i32)
-    low, high = (-128, 127) if zero.dtype is i8 else (0, 255)
-    return OPS.cast(OPS.clip(rounded, low, high), zero.dtype)
+    return OPS.cast(clipped_codes(y, zero, zero.dtype), zero.dtype)
+
+
+def clipped_codes(y: Value, zero: Value | None, kind: Kind) -> Value:
+    """Rounded numbers plus a zero point, clipped to the range of a dtype or format, in int32."""
+    low, high = ((kind.lowest, kind.highest) if isinstance(kind, CodeFormat) else
+                 (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)))
+    integers = OPS.cast(OPS.clip(OPS.round(y), -2.0 ** 30, 2.0 ** 30), i32)
+    integers = integers if zero is None else integers + OPS.cast(zero, i32)
+    return OPS.clip(integers, low, high)
 
 
 @node("MatMulInteger")

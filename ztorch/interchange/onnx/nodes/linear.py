@@ -104,7 +104,9 @@ def _attention(n: Node) -> Result:
     if mask is None or mask.dtype is boolean:
         y = OPS.attention(q, k, v, mask, causal, scale)
     else:
-        y = _with_bias(q, k, v, mask, causal, q.shape[-1] ** -0.5 if scale is None else scale)
+        rows, columns = (OPS.iota((q.shape[2], k.shape[2]), axis) for axis in (0, 1))
+        y = biased_attention(q, k, v, mask, OPS.less_equal(columns, rows) if causal else None,
+                             q.shape[-1] ** -0.5 if scale is None else scale)
     y = padded_like(n, y, queries)
     if not flat:
         return y
@@ -117,14 +119,23 @@ def split_heads(x: Value, heads: int) -> Value:
     return OPS.transpose(OPS.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
 
 
-def _with_bias(q: Value, k: Value, v: Value, bias: Value, causal: bool, scale: float) -> Value:
-    """Attention with a mask of numbers, which are added to the scores."""
+def biased_attention(q: Value, k: Value, v: Value, bias: Value | None, mask: Value | None,
+                     scale: float, softcap: float = 0.0) -> Value:
+    """Attention whose scores are bounded, or have a bias.
+
+    Args:
+        q: Queries, (batch, heads, length, size).
+        k: Keys, of as many heads, or fewer that queries share.
+        v: Values, of as many heads as the keys.
+        bias: What is added to the scores; None: nothing.
+        mask: Which keys each query attends to; None: all.
+        scale: The factor of the scores.
+        softcap: If positive, the bound of scores, by tanh. Default: `0.0`.
+    """
     if k.shape[1] != q.shape[1]:
-        sharing = q.shape[1] // k.shape[1]
-        k, v = (OPS.reshape(OPS.broadcast_to(OPS.expand_dims(x, 2), (
-            *x.shape[:2], sharing, *x.shape[2:])), (x.shape[0], -1, *x.shape[2:])) for x in (k, v))
-    scores = OPS.matmul(q, OPS.transpose(k, (0, 1, 3, 2))) * scale + bias
-    if causal:
-        rows, columns = (OPS.iota(scores.shape, axis) for axis in (-2, -1))
-        scores = OPS.where(OPS.less_equal(columns, rows), scores, -math.inf)
+        k, v = (OPS.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = OPS.matmul(q, OPS.swapaxes(k, -1, -2)) * scale
+    scores = OPS.tanh(scores / softcap) * softcap if softcap else scores
+    scores = scores if bias is None else scores + bias
+    scores = scores if mask is None else OPS.where(mask, scores, -math.inf)
     return OPS.matmul(OPS.softmax(scores), v)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.casts import shifted
-from ztorch.interchange.onnx.nodes.linear import split_heads
+from ztorch.interchange.onnx.nodes.linear import biased_attention, split_heads
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
 
 
@@ -29,27 +28,12 @@ def _positions(queries: int, keys: int) -> tuple[Value, Value]:
 
 def _attend(q: Value, k: Value, v: Value, scale: float | None, keep: Value | None,
             bias: Value | None, softcap: float = 0.0) -> Value:
-    """Attention of heads.
-
-    Args:
-        q: Queries, (batch, heads, length, size).
-        k: Keys, of as many heads, or fewer that queries share.
-        v: Values, of as many heads as the keys.
-        scale: The factor of scores; None or 0: 1 over the square root of the size.
-        keep: Which keys each query attends to; None: all.
-        bias: The bias of scores.
-        softcap: If positive, the bound of scores, by tanh. Default: `0.0`.
-    """
+    """Attention of heads, as `biased_attention`. `keep` is the mask; a scale of None or 0 is 1 over
+    the square root of the size."""
     scale = scale or q.shape[-1] ** -0.5
     if bias is None and not softcap:
         return OPS.attention(q, k, v, keep, False, scale)
-    if k.shape[1] != q.shape[1]:
-        k, v = (OPS.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = OPS.matmul(q, OPS.swapaxes(k, -1, -2)) * scale
-    scores = OPS.tanh(scores / softcap) * softcap if softcap else scores
-    scores = scores if bias is None else scores + bias
-    scores = scores if keep is None else OPS.where(keep, scores, -math.inf)
-    return OPS.matmul(OPS.softmax(scores), v)
+    return biased_attention(q, k, v, bias, keep, scale, softcap)
 
 
 def _mask(n: Node, index: int, rows: int, queries: int, keys: int) -> Value | None:

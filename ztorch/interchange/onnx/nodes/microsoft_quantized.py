@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ztorch.dtypes import f32, i8, i32
+from ztorch.dtypes import f32, i32
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.interchange.onnx.node import NODES, Node, Result, node
-from ztorch.interchange.onnx.nodes.casts import quantized_by_range, requantized, shifted
+from ztorch.interchange.onnx.nodes.casts import (
+    clipped_codes,
+    quantized_by_range,
+    requantized,
+    shifted,
+)
 from ztorch.interchange.onnx.nodes.microsoft import MICROSOFT
 from ztorch.interchange.onnx.nodes.pooling import average_pooled
 
@@ -23,10 +28,8 @@ def _dequantized(n: Node, k: int) -> Value:
 
 def _quantized(n: Node, y: Value, k: int) -> Value:
     """Floats quantized by the scale and zero point in inputs k and k + 1."""
-    integers = OPS.cast(OPS.clip(OPS.round(y / n.value(k)), -2.0 ** 30, 2.0 ** 30), i32)
     zero = n.value(k + 1)
-    low, high = (-128, 127) if zero.dtype is i8 else (0, 255)
-    return OPS.cast(OPS.clip(integers + OPS.cast(zero, i32), low, high), zero.dtype)
+    return OPS.cast(clipped_codes(y / n.value(k), zero, zero.dtype), zero.dtype)
 
 
 @node("QLinearAdd", "QLinearMul", domain=MICROSOFT)

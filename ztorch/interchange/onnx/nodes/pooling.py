@@ -24,6 +24,7 @@ from ztorch.interchange.onnx.padded_tensors import is_padded, masked, real_count
 from ztorch.ir.opcodes import identity
 from ztorch.layers.padded_axes import Mask
 from ztorch.layers.real_positions import spread
+from ztorch.ops.statistics import root
 from ztorch.ops.windows import pad_axes, spans
 
 
@@ -165,8 +166,7 @@ def _global_lp_pool(n: Node) -> Result:
 
 
 def _root(x: Value, p: int) -> Value:
-    y: Value = x if p == 1 else OPS.sqrt(x) if p == 2 else OPS.power(x, 1 / p)
-    return y
+    return x if p == 1 else root(x, p)
 
 
 def average_pooled(n: Node, x: Value) -> Value:
