@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,21 @@ class Buckets(zt.utils.PyDataset):
     def __getitem__(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(k)
         return rng.integers(1, 9, (4, LENGTHS[k])), rng.integers(0, 3, (4, LENGTHS[k]))
+
+
+class Loader:
+    """The same batches in passes, as a loader of PyTorch gives them. It knows their number."""
+
+    def __init__(self) -> None:
+        self.read = 0  # batches
+
+    def __len__(self) -> int:
+        return len(LENGTHS)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for k in range(len(LENGTHS)):
+            self.read += 1
+            yield Buckets()[k]
 
 
 class Block(L.Layer, abstract=True):
@@ -80,6 +96,18 @@ def test_each_batch_of_a_dataset_has_its_own_length(made: str) -> None:
     model.compile(zt.optimizers.SGD(0.0), "sparse_categorical_crossentropy")
     loss = model.fit(Buckets(), shuffle=False, verbose=0).history["loss"][0]
     np.testing.assert_allclose(loss, np.mean(losses_by_hand(model, np.ones_like)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("made", ["functional", "called"])
+def test_a_loader_is_read_once_for_the_lengths_of_its_batches(made: str) -> None:
+    model, loader = MAKERS[made](), Loader()
+    model.compile(zt.optimizers.SGD(0.0), "sparse_categorical_crossentropy")
+    want = np.mean(losses_by_hand(model, np.ones_like))
+    before = model.fit(loader, epochs=2, verbose=0).history["loss"]
+    np.testing.assert_allclose(before, want, rtol=1e-4)
+    read = loader.read
+    np.testing.assert_allclose(model.fit(loader, verbose=0).history["loss"], want, rtol=1e-4)
+    assert loader.read - read < 2 * len(LENGTHS) + (made == "called")  # it looks at two batches
 
 
 def masked(y_true: Any, y_pred: Any) -> Any:

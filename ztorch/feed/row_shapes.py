@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sized
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -87,19 +88,38 @@ def stream_rows(x: Any) -> int | None:
 
 
 def batches_inputs(x: Any, few: bool = False) -> Iterator[Any] | None:
-    """The inputs of each batch of a list, or of a dataset that is read by index; None where x gives
-    rows, or cannot be read without beginning a pass over its data. `few` gives the first two and
-    the last.
+    """The inputs of each batch of a list, of a dataset that is read by index, or of a loader that
+    begins a pass each time and knows its number of batches; None where x gives rows, or cannot be
+    read twice. `few` gives the first two and, of a list or dataset, the last.
 
     >>> [part.shape for part in batches_inputs([(np.zeros((2, 4)), np.ones(2))])]
     [(2, 4)]
     """
     if not is_stream(x, None) or is_column(x) or isinstance(x, LookedAt):
         return None
-    listed = isinstance(x, list) or (is_indexed(x) and len(x) and _gives_batches(x, x[0]))
-    places = sorted({*range(len(x))[:2], *range(len(x))[-1:]} if few else range(len(x))
-                    ) if listed else ()
-    return (_inputs_of(x[k]) for k in places) if listed else None
+    if isinstance(x, list) or (is_indexed(x) and len(x) and _gives_batches(x, x[0])):
+        places = {*range(len(x))[:2], *range(len(x))[-1:]} if few else range(len(x))
+        return (_inputs_of(x[k]) for k in sorted(places))
+    return _of_a_pass(x, 2 if few else None) if is_loader(x) else None
+
+
+def is_loader(x: Any) -> bool:
+    """Whether x gives batches in passes and knows their number, as loaders of PyTorch do.
+
+    >>> is_loader(np.zeros(3)), is_loader([1]), is_loader({"a": 1}.keys())
+    (False, False, True)
+    """
+    return is_stream(x, None) and not (is_column(x) or is_indexed(x) or isinstance(
+        x, (list, Iterator))) and hasattr(type(x), "__len__")
+
+
+def _of_a_pass(loader: Any, most: int | None) -> Iterator[Any]:
+    """The inputs of the batches of a pass that does not count."""
+    epoch = getattr(loader, "epoch", None)
+    for item in islice(loader, most):
+        yield _inputs_of(item)
+    if isinstance(epoch, int):
+        begin_pass(loader, epoch)
 
 
 def total_rows(x: Any) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from ztorch.dtypes import f32, i32
 from ztorch.errors import ConfigError
-from ztorch.feed.row_shapes import stream_part, total_rows
+from ztorch.feed.row_shapes import is_loader, stream_part, total_rows
 from ztorch.feed.row_sizes import sizes_seen
 from ztorch.feed.texts import TextReader, with_numbers
 from ztorch.layers.axes import whole_axes
@@ -58,10 +59,11 @@ class LateCompile:
         self.weight_axes: dict[str, int] = {}  # of steps, that weights of the only output have
         self.step_data = StepData()  # the form of the data of such steps
         self._compiled: Any = None  # the data it is compiled for
+        self._read: list[Callable[[], Any]] = []  # loaders whose sizes are known
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies of a model have no program yet."""
-        return {**vars(self), "_compiled": None}
+        return {**vars(self), "_compiled": None, "_read": []}
 
     def keep(self) -> None:
         """Records that the model is compiled for the shapes known so far."""
@@ -95,6 +97,10 @@ class LateCompile:
         fix = ("pass them: compile(..., sizes={" +
                ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
         keep_rows_whole(model)
+        if any(own() is x for own in self._read):
+            return
+        if is_loader(x):
+            self._read.append(weakref.ref(x))
         x = with_numbers(x, {name: TextReader(declared.encoder, declared.text_shape) for
                              name, declared in model.inputs_by_name.items() if declared.encoder})
         for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():
