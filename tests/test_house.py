@@ -283,3 +283,14 @@ def test_variable_names_are_nouns() -> None:
                 bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
                 bound |= {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
                 assert not bound & SAYING_NOTHING, f"{path}: {node.name} binds {bound & SAYING_NOTHING}"
+
+
+def test_a_constant_has_a_comment() -> None:
+    """Beside it, or above the constants that it stands with."""
+    bare = re.compile(r"_?[A-Z][A-Z0-9_]* = \(?\d[\d.\sex()<>*/+-]*$")
+    named = re.compile(r"_?[A-Z][A-Z0-9_, ]* = ")
+    for path in SOURCES:
+        lines = ["", *path.read_text().splitlines()]
+        for k, line in enumerate(lines):
+            above = next(a for a in reversed(lines[:k + 1]) if not named.match(a))
+            assert not bare.match(line) or above.startswith("#"), f"{path}:{k}: what is {line}?"

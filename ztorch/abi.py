@@ -58,7 +58,7 @@ RECORDING_RECORD = {
                      "new_tuple", "new_list", "new_weak", "as_long", "from_long", "list_type",
                      "tuple_type", "node_type", "tensor_type", "none", "yes", "other", "zero"),
                     "ptr")}
-MOST_RECORDED_OPERANDS = 1 << 10
+MOST_RECORDED_OPERANDS = 1 << 10  # of one recorded call
 # The steps that read its arguments, and the steps that build its result.
 PYTHON_STEPS = {name: k for k, name in enumerate((
     "slot", "constant", "key", "same", "entry", "kind", "tuple", "list", "dict", "number",
@@ -169,7 +169,7 @@ CONTROL_BLOCK = np.dtype({"names": [f.name for f in CONTROL_FIELDS],
                           "offsets": [f.offset for f in CONTROL_FIELDS],
                           "itemsize": CONTROL_BYTES})
 
-NO_CORE = (1 << 32) - 1
+NO_CORE = (1 << 32) - 1  # in place of a core's number: the worker may run on any
 WORKER_ENTRY = "zt_worker"  # the function that worker threads run, in every CPU library
 
 # Functions that train or evaluate have a second entry, which runs many batches in one call. Its

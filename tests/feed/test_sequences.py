@@ -51,3 +51,10 @@ def test_rows_of_two_open_axes_are_joined() -> None:
         assert isinstance(whole, Grids) and whole.axes == (0, 1) and len(whole) == len(wanted)
         for k, row in enumerate(wanted):
             np.testing.assert_array_equal(whole[k], row)
+
+
+def test_rows_of_two_open_axes_are_filled_up_by_their_last_elements() -> None:
+    rows = [np.arange(h * w, dtype=np.int32).reshape(h, w) for h, w in ((2, 3), (1, 4))]
+    wanted = [np.pad(row, ((0, 3 - row.shape[0]), (0, 4 - row.shape[1])), mode="edge") for row in rows]
+    padded = Grids(rows, (0, 1)).padded(np.array([1, 0]), (3, 4))
+    np.testing.assert_array_equal(padded, wanted[::-1])

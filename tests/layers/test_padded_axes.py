@@ -15,6 +15,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Value
 from ztorch.layers.real_positions import Padding
+from ztorch.layers.windows import Window
 
 BATCH, TIME, WIDTH = 3, 4, 6
 
@@ -131,3 +132,15 @@ def test_gradient_rules_keep_padding_apart() -> None:
         np.testing.assert_allclose(ours, exact, rtol=1e-5, atol=1e-7)
     with pytest.raises(Unsupported, match="custom_gradient combines positions along axis 'time'"):
         trained(mixing, "time", {"time": (8,)})
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize("how", ["valid", "same", "causal", (1, 2)], ids=str)
+def test_windows_are_counted_alike_for_every_length(how: Any) -> None:
+    """The constants of `(n + more) // stride` count the windows that lie in the padded axis."""
+    for size, stride in ((1, 1), (3, 1), (3, 2), (2, 3), (5, 4)):
+        window = Window(size, stride, how)
+        for n in range(size, 12):
+            before, after = window.pair(n)
+            starts = [k for k in range(0, n + before + after, stride) if k + size <= n + before + after]
+            assert (n + window.more()) // stride == len(starts), (size, stride, n)

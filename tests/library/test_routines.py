@@ -190,7 +190,7 @@ def test_attention(name: str, options: dict[str, Any]) -> None:
     close(there[3].now(), want.transpose(0, 2, 1, 3), terms=10)
 
 
-@pytest.mark.parametrize(("name", "training"), [("cpu", False), *((name, True) for name in DEVICES)])
+@pytest.mark.parametrize(("name", "training"), [*((name, True) for name in DEVICES), ("cpu", False)])
 def test_batch_norm(name: str, training: bool) -> None:
     own, x = library(name), normal(4, 3, 5) + 2
     mean, variance, scale, offset = (abs(normal(3)) + 0.5 for _ in range(4))

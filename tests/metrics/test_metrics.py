@@ -51,6 +51,15 @@ def test_top_k(k, expected):
         np.testing.assert_array_equal(measured(metric, y, PREDICTED, target), expected)
 
 
+def test_precision_of_the_largest_of_each_row():
+    y_true = np.array([[0, 1, 0], [1, 0, 1]], np.float32)
+    y_pred = np.array([[0.6, 0.9, 0.8], [0.2, 0.7, 0.9]], np.float32)
+    for k, right in ((1, 2 / 2), (2, 2 / 4), (3, 3 / 6)):
+        assert float(metrics.Precision(top_k=k)(y_true, y_pred)) == pytest.approx(right)
+    with pytest.raises(ConfigError, match=r"top_k=4 is too large .*\(3,\)"):
+        metrics.Precision(top_k=4)(y_true, y_pred)
+
+
 def test_nan_is_not_among_the_best():
     y_pred = np.where([[0], [1], [0], [0]], np.nan, PREDICTED)
     y_pred[2, 1] = np.nan  # beside the label

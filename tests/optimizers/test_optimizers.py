@@ -71,6 +71,28 @@ def test_two_steps_of_nadam_and_ftrl_by_their_formulas():
         np.testing.assert_allclose(ftrl[k], x, rtol=1e-11)
 
 
+def test_two_steps_by_their_formulas():
+    """Of optimizers whose other tests take longer. With SGD's, Adam's and RMSprop's, these are most of them."""
+    rate = 0.01
+    made = {name: ours(getattr(optimizers, name)(rate, **more), steps=2) for name, more in (
+        ("Adamax", {"beta_1": 0.5, "beta_2": 0.8, "epsilon": 0.0}), ("Adagrad", {"epsilon": 0.0}),
+        ("Adadelta", {"rho": 0.7, "epsilon": 0.1}), ("Lion", {"beta_1": 0.6, "beta_2": 0.7}))}
+    for k, start in enumerate(START.values()):
+        adamax = adagrad = adadelta = lion = start
+        m, u, total, squares, moved, direction = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0
+        for t, g in enumerate((list(step.values())[k] for step in GRADIENTS[:2]), 1):
+            m, u = 0.5 * m + 0.5 * g, np.maximum(0.8 * u, np.abs(g))
+            adamax = adamax - rate / (1 - 0.5**t) * m / u
+            total = total + g * g
+            adagrad = adagrad - rate * g / np.sqrt(total)
+            squares = 0.7 * squares + 0.3 * g * g
+            change = np.sqrt((moved + 0.1) / (squares + 0.1)) * g
+            moved, adadelta = 0.7 * moved + 0.3 * change**2, adadelta - rate * change
+            lion = lion - rate * np.sign(0.6 * direction + 0.4 * g)
+            direction = 0.7 * direction + 0.3 * g
+        close([made[name][k] for name in made], [adamax, adagrad, adadelta, lion])
+
+
 @pytest.mark.parametrize("name, arguments", [
     ("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True}), ("SGD", {"weight_decay": 0.1}),
     ("Adam", {}), ("Adam", {"amsgrad": True}), ("Adam", {"epsilon": 0.1}), ("AdamW", {}),

@@ -203,6 +203,7 @@ def test_the_fastest_number_of_workers_is_measured_repeatedly() -> None:
     slow = sum(whole for w, whole in chosen[24:] if w == 2)
     assert 0 < slow < 0.03 * sum(whole for _, whole in chosen[24:])
     assert WorkerTrials(2, 2, 1e9, 1.0)._untried == []  # large steps follow the rule
+    assert WorkerTrials(4, 4, 70_000, 1e-4)._untried == [2, 1]  # one more worker for each 40,000 cycles
 
 
 def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:

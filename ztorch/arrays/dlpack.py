@@ -22,7 +22,7 @@ from ztorch.compile.python_calls import python_calls
 from ztorch.dtypes import ALL, DType, to_storage
 from ztorch.errors import DataError, DeviceError, Unsupported
 
-CPU = 1
+CPU = 1  # a type of devices in DLPack's header, like the keys below
 BACKENDS = {2: "cuda", 10: "rocm"}  # their buffers are addresses, usable by other libraries
 TYPES = {name: number for number, name in BACKENDS.items()}
 # DLPack's code of each kind of dtype, and of those that NumPy lacks.

@@ -9,7 +9,7 @@ from ztorch.backends.handles import KernelEntry
 from ztorch.errors import DeviceError
 
 MAGIC = 0x07230203  # the first word of a module
-HEADER_WORDS = 5
+HEADER_WORDS = 5  # magic, version, generator, bound of ids, schema
 CAPABILITY, ENTRY_POINT, DECORATE, FUNCTION = 17, 15, 71, 54  # opcodes
 BINDING = 33  # the decoration of a buffer with its number
 

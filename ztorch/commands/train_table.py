@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 EPOCHS = 200  # largest number: training ends earlier, when the validation loss stops falling
 PATIENCE = 15  # epochs without a lower validation loss before training ends
-LEARNING_RATE = 2e-3
-WEIGHT_DECAY = 0.02
+LEARNING_RATE = 2e-3  # of AdamW's first step
+WEIGHT_DECAY = 0.02  # share of the weights, times the rate, that a step takes away
 VALIDATION_SHARE = 0.2  # share of the rows that are for validation
 RARE_SHARE = 0.1  # a class with a smaller share of the rows is rare
 SUFFIXES = (".csv", ".tsv")  # of tables with named columns

@@ -28,7 +28,7 @@ from ztorch.ir.floating import (
 )
 from ztorch.ir.kernel import Operand
 
-LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634  # log2(e), to float64
 # ln 2 in two parts; the first is short, so that its product with an exponent is exact.
 LN_2: Coefficients = {f32: (0.693145751953125, 1.428606765330187e-06),
                       f64: (0.6931471805598903, 5.497923018708371e-14)}

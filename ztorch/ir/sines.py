@@ -36,7 +36,7 @@ PI: Coefficients = {
     f32: (3.140625, 0.00096893310546875, -1.2814998626708984e-06, 1.984187258941006e-09),
     f64: (3.141592651605606, 1.9841871617964912e-09, -2.435410355594793e-18)}
 PI_BITS = {f32: 8, f64: 28}  # bits of the first term of PI
-ONE_OVER_PI = 0.3183098861837907
+ONE_OVER_PI = 0.3183098861837907  # 1 / pi, to float64
 
 LARGE = {f32: 1e5, f64: 5e7}  # larger angles use Payne-Hanek reduction
 LEAD = {f32: 8, f64: 28}  # zeros before 1 / pi, so that the window of the smallest LARGE fits

@@ -12,7 +12,7 @@ from ztorch.layers.context import Context
 from ztorch.layers.spatial import SpatialLayer
 from ztorch.ops.images import INTERPOLATIONS, centered, resized, same_shape, widened_to
 
-_LONGEST_SIDE = 1 << 16
+_LONGEST_SIDE = 1 << 16  # pixels; a larger number is a slip, such as a size in bytes
 
 
 def side(label: str, n: Any) -> int:

@@ -17,7 +17,7 @@ from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.context import States
 from ztorch.optimizers import Optimizer
 
-FIRST_SCALE = 2.0**15
+FIRST_SCALE = 2.0**15  # Keras' default; too large a scale is halved within some steps
 STEPS_TO_DOUBLE = 2000  # steps without an overflow after which the scale doubles
 
 Updates = dict[Value, Value]  # a state -> its new value

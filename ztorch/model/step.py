@@ -65,8 +65,8 @@ class TracedStep:
 
     def compute_loss(self, y: Any, y_pred: Any, sample_weight: Any) -> Value:
         """The loss of compile, plus the losses that layers and regularizers add."""
-        scores = self._scores(sample_weight).losses(*self._named(y, y_pred)) if (
-            self.graphs.objectives) else self._scores(sample_weight).losses({}, {})
+        scores = self.row_scores(sample_weight).losses(*self.by_output(y, y_pred)) if (
+            self.graphs.objectives) else self.row_scores(sample_weight).losses({}, {})
         if "loss" not in scores:
             raise ConfigError(f"model {self.graphs.model.name!r} was compiled without a loss, and "
                               "no layer adds one; compile(loss='mse'), or compute it in the step")
@@ -76,7 +76,7 @@ class TracedStep:
 
     def added_losses(self) -> list[Value]:
         """The terms that layers and regularizers add to the loss."""
-        return self._scores(None).added()
+        return self.row_scores(None).added()
 
     def metrics(self) -> list[Any]:
         """The loss, the metrics of compile, and those updated so far, as Keras lists them."""
@@ -88,8 +88,8 @@ class TracedStep:
         """The loss, the metrics of compile, and those that the step has updated so far."""
         scores: dict[str, Any] = {} if self.loss is None else {"loss": self.loss, **self.losses}
         if self.graphs.objectives:
-            targets, predictions = self._named(y, y_pred)
-            scores |= self._scores(sample_weight).metrics(targets, predictions, scores)
+            targets, predictions = self.by_output(y, y_pred)
+            scores |= self.row_scores(sample_weight).metrics(targets, predictions, scores)
         known = {score_name(label) for label in scores} - {"loss"}  # a metric may replace it
         for metric in self._updated():
             if metric.name in known:
@@ -106,7 +106,7 @@ class TracedStep:
 
     def measure(self, metric: Metric, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         """Computes a metric of the batch."""
-        scores = self._scores(sample_weight)
+        scores = self.row_scores(sample_weight)
         if sample_weight is None:  # weights of fit apply if the step passes them on
             scores = replace(scores, weights=scores.weights._replace(own=scores.weights.rows))
         self.add(metric, **scores.metric_sums(metric, y_true, y_pred))
@@ -128,7 +128,8 @@ class TracedStep:
         self.results[metric] = {key: before[key] + x if key in before else x
                                 for key, x in sums.items()}
 
-    def _scores(self, sample_weight: Any) -> RowScores:
+    def row_scores(self, sample_weight: Any) -> RowScores:
+        """What computes the scores of the batch, with these weights of rows or steps."""
         weights = self.batch.weights
         if sample_weight is not None:
             own = OPS.cast(sample_weight, self.context.dtype)
@@ -137,7 +138,7 @@ class TracedStep:
                 weights._replace(own=weights.rows * OPS.reshape(own, weights.rows.shape)))
         return RowScores(self.graphs.model, self.graphs.objectives, self.context, weights)
 
-    def _named(self, y: Any, y_pred: Any) -> tuple[Scores, Scores]:
+    def by_output(self, y: Any, y_pred: Any) -> tuple[Scores, Scores]:
         """Targets and predictions by output."""
         model, names = self.graphs.model, list(self.graphs.objectives)
         targets = y if isinstance(y, Mapping) else dict(zip(names, leaves(y), strict=False))

@@ -46,8 +46,8 @@ class CompiledMetric:
             self.step.loss = y_true
             return
         if isinstance(y_pred, (list, tuple, dict)):
-            y_true, y_pred = (named[self.output] for named in self.step._named(y_true, y_pred))
-        self.step.results[self.metric] = self.step._scores(sample_weight).metric(
+            y_true, y_pred = (named[self.output] for named in self.step.by_output(y_true, y_pred))
+        self.step.results[self.metric] = self.step.row_scores(sample_weight).metric(
             self.metric, self.name, y_true, y_pred)
 
     def result(self) -> Any:

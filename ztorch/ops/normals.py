@@ -23,6 +23,7 @@ from ztorch.ir import meanings
 
 PARTS = 4  # bits: polynomials between a probability and its half, as a power of two
 
+# pi times 10 ** 89, then in binary.
 _PI = 314159265358979323846264338327950288419716939937510582097494459230781640628620899862803483
 _PI = (_PI << 340) // 10**89  # scaled by 2 ** 340, more digits than are needed
 

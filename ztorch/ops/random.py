@@ -24,6 +24,7 @@ from ztorch.ops.normals import normals
 
 Shape = tuple[int, ...]
 
+# Of Threefry-2x32: bits by which words rotate, and the word that makes up a third key.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 ROUNDS = 20  # those that the authors recommend

@@ -11,7 +11,7 @@ from ztorch.runtime.remote import Remote, RemoteCall
 from ztorch.terminal.work_line import at
 
 BLOCK_SECONDS = 2e-3  # duration of repeated launches, long enough to hide the cost of their start
-MAX_REPEATS = 200
+MAX_REPEATS = 200  # launches of one measurement
 ROUNDS = 3  # measurements; the result is their median
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# FarmHash's factors, and the mask of its 64-bit arithmetic.
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 _MASK = (1 << 64) - 1
 

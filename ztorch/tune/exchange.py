@@ -18,7 +18,7 @@ from ztorch.files.schema import Record, field
 from ztorch.lower import schedule
 
 FORMAT = "ztorch tuned schedules 1"
-MAX_KERNELS = 100_000
+MAX_KERNELS = 100_000  # largest number in a file that is imported
 MAX_FILE_BYTES = 1 << 27  # largest file that is imported
 
 

@@ -23,8 +23,8 @@ _OTHERS = {9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19
            21: "IQ3_S", 22: "IQ2_S", 29: "IQ1_M", 40: "NVFP4", 41: "Q1_0"}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
             12: "d"}  # types of metadata, as codes of `struct`
-_TEXT, _LIST = 8, 9
-_MOST_AXES = 8
+_TEXT, _LIST = 8, 9  # other types of metadata
+_MOST_AXES = 8  # of a tensor that we read
 _WRITTEN_AXES = 4  # the most that llama.cpp reads
 _ALIGNMENT = 32  # bytes; the default of offsets of tensors
 _DEEPEST = 4  # levels of lists in metadata

@@ -26,7 +26,7 @@ from ztorch.codegen.elf.write import NO_SECTION, NO_SYMBOL
 
 _PREFIX = ".rodata.cst"  # of the names of sections of constants, before their size
 _WIDEST = 64  # bytes of the constants in `.rodata`, and their alignment
-_STT_SECTION = 3
+_STT_SECTION = 3  # ELF's type of a symbol that stands for its section
 
 Constant = tuple[int, int, int]  # its size, the index of its section, and its offset there
 
