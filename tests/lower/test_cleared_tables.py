@@ -27,7 +27,7 @@ def job_of(rows: int, updates: int, width: tuple[int, ...]) -> Job:
 
 
 @pytest.mark.parametrize(("rows", "updates", "width"), [
-    (1003, 90, ()), (77, 30, (5,)), (301, 40, (17,)), (50, 33, (70,)), (9, 200, (128,))])
+    (1003, 90, ()), (77, 30, (5,)), (301, 40, (17,)), (50, 33, (70,)), (9, 200, (128,)), (3, 2, (90,))])
 def test_tables_of_odd_sizes(rows: int, updates: int, width: tuple[int, ...]) -> None:
     job = job_of(rows, updates, width)
     for level in HERE:
@@ -63,3 +63,12 @@ def test_products_and_extremes(opcode: str, rows: int, updates: int, width: int,
         one, three = (module.run(0, threads)[0] for threads in (1, 3))
         np.testing.assert_allclose(one[0], want, rtol=2e-5 if opcode == "mul" else 0)
         np.testing.assert_array_equal(one, three)
+
+
+def test_tables_of_few_updates_are_outputs_shared_by_rows() -> None:
+    """Workers clear whole rows, and no copy follows."""
+    leaves = leaf("input", "x", (1, 90, 128), "float32"), leaf("input", "at", (1, 90, 1), "int32")
+    y = OPS.reshape(combined_at("add", *leaves, 500), (500, 128))
+    plan, _ = plan_of(Graph({"y": y}), AVX2)
+    [table] = plan.steps
+    assert repr(table.schedule).endswith("bands(4)"), table.schedule

@@ -12,7 +12,7 @@ from ztorch.lower.buffers import memory_of, reads_at
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import Region
 
-MAKERS = ("contract", "map", "reduce")  # kinds of regions that store by element
+MAKERS = ("contract", "map", "reduce", "scatter")  # kinds of regions; each element by one worker
 
 
 def replaced(regions: Sequence[Region], outputs: Collection[Value], placed: Collection[Value],

@@ -25,7 +25,7 @@ from ztorch.lower.rewrites.overwritten import Overwritten, is_stack
 from ztorch.lower.waves import bounds
 
 Buffers = dict[tuple[Value, int], ArenaBuffer]  # by value and time; -k: unused, of region k
-PLAIN = ("contract", "map", "reduce", "winograd")  # regions that store by element
+PLAIN = ("contract", "map", "reduce", "scatter", "winograd")  # each element by one worker
 
 
 class Placement:

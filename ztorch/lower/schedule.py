@@ -21,8 +21,7 @@ KINDS: dict[str, type[Schedule]] = {}
 
 @dataclass(frozen=True, repr=False)
 class Schedule:
-    """How one kernel is computed. A field `tile_rows` is written `tile(rows=...)`, a field `lanes`
-    is written `lanes(...)`. The comment beside a field gives its meaning."""
+    """How a kernel is computed. Fields `tile_rows`, `lanes` are written `tile(rows=)`, `lanes()`."""
 
     kind: ClassVar[str] = ""
 
@@ -140,9 +139,10 @@ class ScatterSchedule(Schedule):
     lanes: int  # elements of an update that are added at once
     parts: int  # parts of an update, for different workers
     tables: int  # private tables used in rotation, to break dependencies; 0: in place
+    bands: int = 1  # parts of the rows of a table, for different workers
 
     def tile(self, lanes: int) -> str:
-        return f"{self.parts}x{self.lanes}"
+        return f"{self.parts * self.bands}x{self.lanes}"
 
 
 @dataclass(frozen=True, repr=False)

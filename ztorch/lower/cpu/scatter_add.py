@@ -1,6 +1,6 @@
 """Scatter on a processor: a loop over updates, each of which is added to a row of a table at a
-position that is data, or multiplied with it, or compared. Workers divide the tables and the
-columns, so each sum has a fixed order."""
+position that is data, or multiplied with it, or compared. Workers divide the tables, and the
+columns or the rows of each, so each sum has a fixed order."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import COPY, Region, is_view, view_of
 from ztorch.lower.schedule import ScatterSchedule
 from ztorch.lower.tuning import (
+    SCATTER_BAND_WIDTH,
+    SCATTER_BANDS,
     SCATTER_PART,
     SCATTER_PARTS_MAX,
     SCATTER_TABLES,
@@ -40,15 +42,20 @@ def scatter_on_buffers(v: Value) -> Value:
 
 
 def propose(region: Region, limits: Limits) -> ScatterSchedule:
-    """As many lanes as an update has elements. Workers share long updates."""
+    """As many lanes as an update has elements. Workers share long updates; where most rows of a
+    table get none, so that clearing it takes longest, they share the rows."""
     v = region.members[0]
     lanes, inner = limits.lanes(v.dtype), v.shape[-1]
     while lanes > inner or (lanes > 1 and v.args[1].shape[-1] > 1):
         lanes //= 2
+    outer, chunks, n, _ = v.shape
+    places = v.args[1]
+    if places.size < n * outer and places.shape[2] == 1 and inner >= SCATTER_BAND_WIDTH and (
+            chunks == 1 and outer < SCATTER_PARTS_MAX):
+        return ScatterSchedule(lanes, 1, 0, min(SCATTER_BANDS, n))
     parts = max(1, min(SCATTER_PARTS_MAX, inner // SCATTER_PART))
     while inner % parts:
         parts -= 1
-    _, chunks, n, _ = v.shape
     updates = v.args[0].shape[1] * inner // chunks
     pay = _fits(v, SCATTER_UNROLL) and SCATTER_UNROLL * n * inner * SCATTER_UPDATES <= updates
     return ScatterSchedule(lanes, parts, SCATTER_UNROLL if pay and parts == 1 else 0)
@@ -65,6 +72,9 @@ def refusal(s: ScatterSchedule, region: Region, limits: Limits) -> str:
     v = region.members[0]
     if s.parts < 1 or v.shape[-1] % s.parts:
         return f"parts({s.parts}) must divide the {v.shape[-1]} elements of an update"
+    if not 1 <= s.bands <= v.shape[2] or (s.bands > 1 and (s.parts > 1 or s.tables)):
+        return (f"bands({s.bands}) must be 1 where workers share updates or have tables, and "
+                f"{v.shape[2]} at most")
     if s.lanes > 1 and v.args[1].shape[-1] > 1:
         return f"lanes({s.lanes}) must be 1 where each element has a separate target"
     if s.tables and (s.parts > 1 or s.tables > SCATTER_UNROLL or not _fits(v, s.tables)):
@@ -77,7 +87,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     """Each table, or each part of its columns, by one worker."""
     v = region.members[0]
     outer, chunks, _, inner = v.shape
-    loops = [Var("o", outer), Var("c", chunks), Var("p", s.parts)]
+    loops = [Var("o", outer), Var("c", chunks), Var("p", s.parts), Var("b", s.bands)]
     e = Emitter(b, {**memory, v: target[v]})
     with b.loop(0, math.prod(x.extent for x in loops), kind="parallel") as r:
         scope = e.within(bound=spread(e, r, loops))
@@ -96,7 +106,7 @@ class _Table:
     def __init__(self, e: Emitter, v: Value, loops: list[Var], width: int, lanes: int,
                  tables: int):
         self.e, self.v, self.lanes, self.tables = e, v, lanes, tables
-        self.outer, self.chunk, self.part = loops
+        self.outer, self.chunk, self.part, self.band = loops
         self.column = Var("j", width)
         self.table = 0  # number of the table that the next update is added to
         self.empty = e.b.const(identity(v.op.opcode, v.dtype), v.dtype)
@@ -104,15 +114,22 @@ class _Table:
     def clear(self, lanes: int) -> None:
         """Empties the table: `lanes` elements at once if its columns are together."""
         b, row = self.e.b, Var("r", self.v.shape[2])
-        if self.part.extent == 1:
+        if self.part.extent == self.band.extent == 1:
             for e, _ in vectors(self.e.within(), at := Var("t", row.extent * self.column.extent),
                                 lanes):
                 e.store(e.memory[self.v], self.v, self._at(Index(), Index()) + Index.of(at),
                         self.empty)
             return
-        with b.loop(0, row.extent) as k:
+        with b.loop(*self._rows()) as k:
             for e, column in self._columns(self.e.within(bound={**self.e.bound, row: k})):
                 e.store(e.memory[self.v], self.v, self._at(Index.of(row), column), self.empty)
+
+    def _rows(self) -> tuple[Operand, Operand]:
+        """The rows of the band: the first, and the first behind it."""
+        b, n = self.e.b, self.v.shape[2]
+        band = self.e.bound[self.band] if self.band.extent > 1 else b.const(0, b.index)
+        first, end = (b.div(b.mul(k, n), self.band.extent) for k in (band, b.add(band, 1)))
+        return first, end
 
     @contextmanager
     def private_tables(self, lanes: int) -> Iterator[None]:
@@ -162,7 +179,11 @@ class _Table:
         """Adds an update to a row if the row is in range; `column`: only that element of it."""
         b, n = e.b, self.v.shape[2]
         place = b.bitcast(place, dtype=u64 if place.dtype.bits > u32.bits else u32)
-        with b.if_(b.lt(place, n)):  # negative numbers are large as unsigned ones
+        inside = b.lt(place, n)  # negative numbers are large as unsigned ones
+        if self.band.extent > 1:
+            first, end = (b.cast(k, dtype=place.dtype) for k in self._rows())
+            inside = b.lt(b.sub(place, first), b.sub(end, first))
+        with b.if_(inside):
             at = Index.of(LoadedIndex(b.cast(place, dtype=b.index), n))
             for scope, j in [(e, column)] if column is not None else self._columns(e):
                 x = scope.element(self.v.args[0], (Index.of(self.outer), Index.of(k), j))
