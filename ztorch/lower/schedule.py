@@ -21,7 +21,7 @@ KINDS: dict[str, type[Schedule]] = {}
 
 @dataclass(frozen=True, repr=False)
 class Schedule:
-    """How a kernel is computed. Fields `tile_rows`, `lanes` are written `tile(rows=)`, `lanes()`."""
+    """How a kernel is computed. Fields `tile_rows`, `lanes` are written `tile(rows=)`, `lanes`."""
 
     kind: ClassVar[str] = ""
 
