@@ -233,3 +233,14 @@ def test_refused_text_says_where_and_why() -> None:
     text = rendered([kernel_for("add", f32, 1)[0]], "sm_80").replace("add.rn.f32", "add.frob.f32")
     with pytest.raises(Unsupported, match=r"(?s)nvJitLink refuses PTX for sm_80: .*line \d+; error.*frob"):
         ptx.cubin(text, "sm_80")
+
+
+def test_registers_leave_room_for_the_groups_of_a_unit() -> None:
+    """The assembler alone would take more for this product, and a unit would have one workgroup."""
+    a, b = (leaf("input", n, (4096, 4096), f16) for n in "ab")
+    [step] = plan_of(Graph({"y": ops.matmul(a, b)}), TARGETS["cuda:sm_75"].limits)[0].steps
+    text = rendered([step.kernel], "sm_75")
+    bare = re.sub(r"\.minnctapersm 2\s", "", text)
+    assert bare != text and step.kernel.workgroup == (256, 1, 1)
+    taken, alone = (ptx.kernel_resources(ptx.cubin(t, "sm_75")[1])["k0"] for t in (text, bare))
+    assert 2 * 256 * taken[0] <= 1 << 16 < 2 * 256 * alone[0] and taken[1] == 0
