@@ -40,7 +40,26 @@ def show(kernel: Kernel) -> str:
       }
     }
     """
-    k = kernel
+    lines = _declarations(kernel)
+    written = [*kernel.variables, *(i.dest for i in kernel.body if i.dest.kind != "token")]
+    depth, ids = 1, Ids({v.id for v in written})
+    for instr in kernel.body:
+        if instr.opcode in ("end_loop", "else", "end_if"):
+            depth -= 1
+        text = _instruction(instr, kernel.index)
+        if instr.dest.kind == "token" and instr.dest.id != ids.following():
+            text += f" #{instr.dest.id}"
+        ids.note(instr.dest.id)
+        if instr.opcode in ("loop", "if", "else"):
+            text += " {"
+        lines.append("  " * max(depth, 0) + text)
+        if instr.opcode in ("loop", "if", "else"):
+            depth += 1
+    return "\n".join(lines) + "\n}\n"
+
+
+def _declarations(k: Kernel) -> list[str]:
+    """The lines before the instructions: the head, the origin, memories and variables."""
     head = f"kernel {k.name} index={k.index!r} {'exact' if k.exact else 'contract'}"
     if k.workgroup != (1, 1, 1):
         head += f" workgroup=({', '.join(map(str, k.workgroup))})"
@@ -55,22 +74,7 @@ def show(kernel: Kernel) -> str:
         vec = f" vec={m.vec}" if m.vec != 1 else ""
         kind = " swizzled" * m.swizzled + " streamed" * m.streamed
         lines.append(f"  {m.space} {m.name} {m.dtype!r}[{m.size}] {m.access}{vec}{kind}")
-    lines += [f"  var %{v.id}:{_type(v)}" for v in k.variables]
-    written = [*k.variables, *(i.dest for i in k.body if i.dest.kind != "token")]
-    depth, ids = 1, Ids({v.id for v in written})
-    for instr in k.body:
-        if instr.opcode in ("end_loop", "else", "end_if"):
-            depth -= 1
-        text = _instruction(instr, k.index)
-        if instr.dest.kind == "token" and instr.dest.id != ids.following():
-            text += f" #{instr.dest.id}"
-        ids.note(instr.dest.id)
-        if instr.opcode in ("loop", "if", "else"):
-            text += " {"
-        lines.append("  " * max(depth, 0) + text)
-        if instr.opcode in ("loop", "if", "else"):
-            depth += 1
-    return "\n".join(lines) + "\n}\n"
+    return [*lines, *(f"  var %{v.id}:{_type(v)}" for v in k.variables)]
 
 
 def _type(o: Operand) -> str:

@@ -29,6 +29,33 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
          names: Mapping[str, str] | None = None, flatten_from: str | None = None) -> None:
     """Writes the weights of a model. Arguments as in `Model.save_weights`. Without a layout, the
     suffix decides: .h5 is Keras', .gguf is PyTorch's, all others are ours."""
+    layout, suffix = _layout_and_suffix(path, layout)
+    if (names or flatten_from) and layout != "torch":
+        raise ConfigError("names and flatten_from are for layout='torch'")
+    _need_mapping(names)
+    if layout == "ztorch":
+        arrays = {n: w.value for n, w in model.named_weights().items()}
+        if suffix == ".npz":
+            write_atomic(path, npz.packed(arrays))
+        else:
+            own_files.write(path, arrays, model.name)
+        return
+    values = {w: w.value for w in model.weights}
+    if layout == "keras":
+        write_atomic(path, keras_files.write(keras_layouts.parts(model), values, model.name))
+        return
+    tensors = _torch_tensors(model, values, names or {}, flatten_from)
+    if suffix == ".gguf":
+        write_atomic(path, gguf.packed(tensors, model.name))
+    elif suffix == ".npz":
+        write_atomic(path, npz.packed(tensors))
+    else:
+        safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
+                          {"format": "pt"})
+
+
+def _layout_and_suffix(path: str | os.PathLike[str], layout: str | None) -> tuple[str, str]:
+    """The layout of a file to write, by its name if None, and the suffix that its format has."""
     file = os.fspath(path)
     h5, is_gguf, is_npz = (file.lower().endswith(end) for end in (".h5", ".gguf", ".npz"))
     if layout not in (None, *LAYOUTS):
@@ -44,28 +71,7 @@ def save(model: Network, path: str | os.PathLike[str], layout: str | None = None
     suffix = (".h5" if h5 and layout == "keras" else ".gguf" if is_gguf else ".npz" if is_npz
               else ".safetensors")
     need_name(path, f"weights in the layout {layout!r}", suffix, fix)
-    if (names or flatten_from) and layout != "torch":
-        raise ConfigError("names and flatten_from are for layout='torch'")
-    _need_mapping(names)
-    if layout == "ztorch":
-        arrays = {n: w.value for n, w in model.named_weights().items()}
-        if is_npz:
-            write_atomic(path, npz.packed(arrays))
-        else:
-            own_files.write(path, arrays, model.name)
-        return
-    values = {w: w.value for w in model.weights}
-    if layout == "keras":
-        write_atomic(path, keras_files.write(keras_layouts.parts(model), values, model.name))
-        return
-    tensors = _torch_tensors(model, values, names or {}, flatten_from)
-    if is_gguf:
-        write_atomic(path, gguf.packed(tensors, model.name))
-    elif is_npz:
-        write_atomic(path, npz.packed(tensors))
-    else:
-        safetensors.write(path, {n: (dtype(a.dtype), a) for n, a in tensors.items()},
-                          {"format": "pt"})
+    return layout, suffix
 
 
 def _torch_tensors(model: Network, values: Mapping[Weight, np.ndarray], names: Mapping[str, str],

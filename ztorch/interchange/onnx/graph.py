@@ -90,11 +90,7 @@ class OnnxGraph(Layer):
                             (x[0].shape[0] if self.has_batch else 1) or 1,
                             pads_results=self.pads_results, numbers=self.numbers)
         results: tuple[Tensor | None, ...]
-        tensors: dict[str, Tensor | LeftOut | None] = {
-            name: self._initial(context, name, array) for name, array in self.file.arrays.items()}
-        tensors.update((port.name, self._input(port, v))
-                       for port, v in zip(self.file.inputs, x, strict=True))
-        tensors.update(dict.fromkeys(self.left_out, LeftOut()))
+        tensors = self._sources(x, context)
         faults: list[UnsupportedNode] = []
         faulty: set[str] = set()
         for spec in self.nodes:
@@ -113,6 +109,19 @@ class OnnxGraph(Layer):
             hint = outputs_without(self.nodes, faulty, [p.name for p in self.file.outputs])
             raise unsupported(self.file.path, faults, sum(spec.size for spec in self.nodes),
                               hint)
+        return self._results(tensors, context)
+
+    def _sources(self, x: Sequence[Value], context: Context) -> dict[str, Tensor | LeftOut | None]:
+        """The initializers and the inputs by name."""
+        initializers = {name: self._initial(context, name, array)
+                        for name, array in self.file.arrays.items()}
+        inputs = {port.name: self._input(port, v)
+                  for port, v in zip(self.file.inputs, x, strict=True)}
+        return {**initializers, **inputs, **dict.fromkeys(self.left_out, LeftOut())}
+
+    def _results(self, tensors: Mapping[str, Tensor | LeftOut | None],
+                 context: Context) -> list[Value]:
+        """The outputs among all tensors."""
         for name in self.outputs:
             if tensors.get(name) is None:
                 raise ArtifactError(f"{self.file.path}: no node computes the output {name!r}")
