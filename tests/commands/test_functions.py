@@ -27,6 +27,21 @@ def both(x):
 def third(x, k):
     return x * k / 3.0
 
+@zt.kernel
+def power(x, k: int):
+    y = np.ones_like(x)
+    for i in range(len(x)):
+        for _ in range(k):
+            y[i] *= x[i]
+    return y
+
+@zt.kernel
+def ramp(n: int):
+    y = np.zeros(n)
+    for i in range(n):
+        y[i] = i
+    return y
+
 SIZE = 3
 '''
 X, G = np.arange(6, dtype=np.float32).reshape(2, 3), np.float32([1, 2, 3])
@@ -65,6 +80,15 @@ def test_types_of_arguments_and_several_results(run: Run, folder: Path) -> None:
     ok(run("run", "b.zt", "x.npy", "-o", "y.npz"))
     with np.load("y.npz") as y:
         assert np.array_equal(y["y0"], X + 1) and y["y1"] == 15
+
+
+def test_integers_of_a_kernel_are_given_with_its_types(run: Run, folder: Path) -> None:
+    """They were taken as sizes that no type names."""
+    ok(run("export", "k.py:power", "--shapes", "x=f32[3],k=4", "-o", "p.zt", "--device", "cpu:scalar"))
+    printed = ok(run("run", "p.zt", "g.npy")).split()
+    assert np.array_equal(np.array(printed, float), G ** 4)
+    result = run("export", "k.py:ramp", "--shapes", "n=4", "-o", "r.zt")
+    assert result.exit_code == 1 and "ramp(4)" in result.stderr and "no tensor" in result.stderr
 
 
 def test_c_source(run: Run, folder: Path) -> None:

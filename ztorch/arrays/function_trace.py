@@ -46,8 +46,10 @@ def function_trace(function: Callable[..., Any], name: str, arguments: Sequence[
         with tracing(fixes_weights) as cells:
             leaves, result_tree = flatten(traced(_spread(function), name, tree))
         if not leaves or not all(isinstance(y, Tensor) for y in leaves):
-            raise NotTraced(f"{name} must give a tensor, or a tree of tensors, not "
-                            f"{next((y for y in leaves if not isinstance(y, Tensor)), None)!r}")
+            other = next((y for y in leaves if not isinstance(y, Tensor)), None)
+            raise NotTraced(f"{name} must give a tensor, or a tree of tensors, not {other!r}" + (
+                "; it takes no tensor, so this is computed already: give it one as an argument"
+                if not any(isinstance(a, TensorNode) for a in arguments) else ""))
     except ZtorchError as error:
         shown = ", ".join(repr(a.spec) if isinstance(a, TensorNode) else repr(a) for a in arguments)
         raise type(error)(f"{error}\n    in {name}({shown})") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ def export_function(name: str, shapes: str, out: str, device: str, kind: str | N
     Args:
         name: path/to/file.py:function.
         shapes: Sizes that the function's signature names, `b=64, n=1024`, or the types of its
-            arguments, `x=f32[64, 1024], g=f32[1024]`.
+            arguments, `x=f32[64, 1024], g=f32[1024]`, and their values where they are integers.
         out: The file, or the folder for C.
         device: The device.
         kind: The format: "c" for a C library, or C source for the device "c"; None: by the file.
@@ -28,7 +29,12 @@ def export_function(name: str, shapes: str, out: str, device: str, kind: str | N
     from ztorch.arrays.exporting import export
 
     sizes, types = parse_shapes(shapes)
-    for file in export(_function(name), out, device=device, format=kind, sizes=sizes, **types):
+    function = _function(name)
+    own = () if getattr(function, "signature", None) else inspect.signature(function).parameters
+    numbers = {n: size for n, size in sizes.items() if n in own}
+    named = {word for text in types.values() for word in re.findall(r"\w+", text)}
+    sizes = {n: size for n, size in sizes.items() if n not in numbers or n in named}
+    for file in export(function, out, device=device, format=kind, sizes=sizes, **types, **numbers):
         print(f"Wrote {file}: {file.stat().st_size:,} bytes")
 
 
