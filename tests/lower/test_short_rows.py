@@ -57,6 +57,22 @@ def test_blocks_of_rows(shape: tuple[int, ...], dtype: str, level: str) -> None:
             np.testing.assert_array_equal(module.run(k, threads)[0], want, name)
 
 
+@together()
+@pytest.mark.parametrize("level", HERE[1:])
+@pytest.mark.parametrize("columns", [17, 20, 31])
+@pytest.mark.parametrize("dtype", ["uint8", "float16"])
+def test_short_rows_inside_a_border(columns: int, dtype: str, level: str) -> None:
+    """They are written into the padded image, whose rows have gaps between them."""
+    data = np.trunc(3 * random.uniform(size=(1, 18, columns, 1))).astype(dtype)
+    x = leaf("input", "x", data.shape, dtype)
+    padded = OPS.pad(x + x, (0, 1, 2, 0), (0, 1, 2, 0))
+    y = OPS.sum(OPS.windows(padded, (1, 2), (3, 4)), axis=(-2, -1))
+    wide = np.pad(data + data, [(0, 0), (1, 1), (2, 2), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 4), (1, 2))
+    [got] = Module([Job(Graph({"y": y}), {x: data})], level).run(0)
+    np.testing.assert_array_equal(got, windows.sum((-2, -1), dtype=dtype))
+
+
 @pytest.mark.parametrize("name", ["mirrored", "colors reversed", "channels last", "a sum per color"])
 def test_vectors_are_whole(name: str) -> None:
     """No lane is idle, and no element is gathered."""

@@ -145,7 +145,9 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         reads = frozenset(_reads(region, part))
         e = Emitter(b, memory, members=region.flat, strided=reads)
         lanes = min(s.lanes, limits.lanes(widest(region)))
-        if not tested and (blocks := blocks_of(part.axes, reads, lanes)):
+        stores = [region.flat[v].replace({region.outer: part.flat})
+                  for v in region.members if v in target]
+        if not tested and (blocks := blocks_of(part.axes, reads, stores, lanes)):
             emit_blocks(e, region, part, target, blocks)
         else:
             _loops(e, region, part, target, limits, s)

@@ -58,9 +58,11 @@ class RowsBlock:
         return None if any(p.terms for p in apart) else [p.const for p in apart]
 
 
-def blocks_of(axes: Sequence[Var], reads: Reads, lanes: int) -> list[RowsBlock]:
+def blocks_of(axes: Sequence[Var], reads: Reads, stores: Collection[Index],
+              lanes: int) -> list[RowsBlock]:
     """The blocks of a region's loops: whole ones, and one of the last rows. None if rows are not
-    short, or a vector would be shuffled out of too many."""
+    short, or are stored with gaps between them, as inside a border, or if a vector would be
+    shuffled out of too many."""
     if len(axes) < 2 or lanes == 1 or axes[-1].extent >= lanes:
         return []
     row, column = axes[-2:]
@@ -71,8 +73,15 @@ def blocks_of(axes: Sequence[Var], reads: Reads, lanes: int) -> list[RowsBlock]:
         blocks.append(RowsBlock(rows, row, column, Var("block", count), 0, lanes))
     if rest := row.extent % rows:
         blocks.append(RowsBlock(rest, row, column, Var("block", 1), count * rows, lanes))
-    fits = all(_fits(block, at) for block in blocks for _, at in reads)
+    fits = all(_fits(block, at) for block in blocks for _, at in reads) and all(
+        _is_gapless(block, at) for block in blocks for at in stores)
     return blocks if fits else []
+
+
+def _is_gapless(block: RowsBlock, at: Index) -> bool:
+    """Whether the elements of a block are stored one after the other."""
+    elements = block.lanes_of(range(block.vectors))
+    return block.offsets(at, elements) == list(elements)
 
 
 def _fits(block: RowsBlock, at: Index) -> bool:
