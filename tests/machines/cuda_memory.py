@@ -49,7 +49,8 @@ class CudaMemory(CudaCalls):
     # -- events ----------------------------------------------------------------------------------------
 
     def do_cuEventCreate(self, flags: int) -> Any:
-        return self.new("CUevent", {})
+        assert flags in (0, 2), "a default event, or one without times"
+        return self.new("CUevent", {"timed": not flags})
 
     def do_cuEventDestroy(self, event: Any) -> None:
         del self.handles[int(event)]
@@ -81,13 +82,18 @@ class CudaMemory(CudaCalls):
         return None
 
     def do_cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
+        assert not flags
         self.enqueue(stream, functools.partial(self.reach, self.marked(event)))
 
     def do_cuEventElapsedTime(self, start: Any, end: Any) -> Any:
+        if not all(self.held(e, dict)["timed"] for e in (start, end)):
+            return "INVALID_HANDLE", None
         first, last = self.marked(start), self.marked(end)
         return float(last["at"] - first["at"]) if {"at"} <= first.keys() & last.keys() else ("NOT_READY", None)
 
     def do_cuMemAlloc(self, nbytes: int) -> Any:
+        if not nbytes:
+            return "INVALID_VALUE", None
         if self.used + nbytes > self.total:
             return "OUT_OF_MEMORY", None
         self.used += nbytes

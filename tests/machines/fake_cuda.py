@@ -27,6 +27,7 @@ class FakeCuda(CudaMemory):
     # -- devices ---------------------------------------------------------------------------------------
 
     def do_cuInit(self, flags: int) -> None:
+        assert not flags
         self.started = True
 
     def do_cuGetErrorString(self, code: Any) -> Any:
@@ -137,6 +138,7 @@ class FakeCuda(CudaMemory):
     # -- graphs ----------------------------------------------------------------------------------------
 
     def do_cuGraphCreate(self, flags: int) -> Any:
+        assert not flags
         return self.new("CUgraph", {})
 
     def do_cuGraphDestroy(self, graph: Any) -> None:
@@ -152,11 +154,16 @@ class FakeCuda(CudaMemory):
         declared = sum(a.size for a in entry.arrays.values())
         if declared > 48 * 1024 or declared + p.sharedMemBytes > max(self.asked.get(int(p.func), 0), 48 * 1024):
             return "INVALID_VALUE", None
+        if not (0 < p.gridDimX < 1 << 31 and 0 < p.gridDimY < 1 << 16 and 0 < p.gridDimZ < 1 << 16):
+            return "INVALID_VALUE", None
         pointers, maps = [], []
         if entry.parameters:
             given = len(entry.parameters)
             table = (ctypes.c_void_p * (given + len(entry.maps))).from_address(int(p.kernelParams))
             pointers = [ctypes.c_uint64.from_address(at).value for at in table[:given]]
+            for address in pointers:
+                self.bytes_at(address, 1)
+                assert address % 256 == 0, "the code takes for granted that memories are at multiples of 256"
             maps = [self.encoded[bytes((ctypes.c_uint8 * 128).from_address(at))] for at in table[given:]]
         if p.gridDimX * p.gridDimY * p.gridDimZ % entry.cluster:
             return "INVALID_VALUE", None
@@ -197,6 +204,7 @@ class FakeCuda(CudaMemory):
         return made
 
     def do_cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
+        assert not flags
         nodes = dict(self.held(graph, dict))
         ready: list[Node] = []
         while nodes:
