@@ -4,7 +4,7 @@ layers combine positions in ways that cannot leave padding out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
+from math import gcd
 from typing import Any
 
 from ztorch.errors import ShapeError, Unsupported
@@ -91,8 +91,8 @@ def open_outputs(model: Any) -> dict[str, dict[int, OpenAxis]]:
 def _step(size: int, seen: list[int]) -> Step | None:
     """The only step that leads from a size, and from those longer by PROBES, to the sizes seen;
     None if there is none, or several."""
-    growth = Fraction(seen[1] - seen[0], PROBES[1] - PROBES[0])
-    times, over = growth.numerator, growth.denominator
+    growth, per = seen[1] - seen[0], PROBES[1] - PROBES[0]
+    times, over = growth // gcd(growth, per), per // gcd(growth, per)
     first = seen[0] * over - size * times
     steps = [(times, first + plus, over) for plus in range(over) if times > 0]
     fitting = [step for step in steps if all(

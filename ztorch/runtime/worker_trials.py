@@ -8,8 +8,6 @@ workers are tried briefly from time to time. Results have the same bits for any 
 
 from __future__ import annotations
 
-from statistics import fmean, median
-
 TRIED_CYCLES = 4e7  # cycles of one worker (some 10 ms) from which a step has no trials
 AWAKE_CYCLES = 40_000  # work of a step for each further worker, if awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4  # duration of a trial of steps
@@ -99,9 +97,9 @@ class WorkerTrials:
             self._trials[last] = self._trials.get(last, 0) + 1
             self._trial_seconds, self._trial_runs = 0.0, 0
             if self._single:
-                judged, self._run_seconds = self._run_seconds[1:], []
-                most = MAX_DELAY * median(judged)
-                mean = fmean(min(seconds, most) for seconds in judged)
+                judged, self._run_seconds = sorted(self._run_seconds[1:]), []
+                most = MAX_DELAY * judged[len(judged) // 2]
+                mean = sum(min(seconds, most) for seconds in judged) / len(judged)
                 self._seconds[last] = mean
                 self._fastest_trial[last] = min(mean, self._fastest_trial.get(last, mean))
         self.workers = self._untried.pop(0) if self._untried else self._choice(elapsed)
