@@ -1,5 +1,5 @@
 """Our calls of HIP beside the headers of ROCm: these numbers were read in hip_runtime_api.h, driver_types.h and hiprtc.h
-of ROCm 5.7 and 6.2, with a C++ compiler for the sizes and places, and in what AMD generates for HIP Python 7.2.2 from the
+of ROCm 5.7, 6.2 and 6.3, with a C++ compiler for the sizes and places, and in what AMD generates for HIP Python 7.2.2 from the
 headers of ROCm 7.2.2. They agree."""
 
 from __future__ import annotations
