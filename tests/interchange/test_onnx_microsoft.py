@@ -117,6 +117,7 @@ ATTENTION = [
          [None, None, None, floats(2, 2, 4, 4), floats(2, 2, 4, 4)], HEADS, (FLOAT,) * 3),
     Case("RotaryEmbedding", [floats(2, 5, 8)], [ints(0, 9, 2, 5, dtype=np.int64), COS, SIN]),
     Case("RotaryEmbedding", [floats(2, 2, 5, 4)], [np.array([3]), COS, SIN], {"interleaved": 1}),
+    Case("RotaryEmbedding", [X[:, None]], [np.array([3]), COS, SIN], {"rotary_embedding_dim": 4, "num_heads": 1}),
     Case("GroupQueryAttention", [*LINES], [None, None, *LAST], GROUPS, (FLOAT,) * 3),
     Case("GroupQueryAttention", [*LINES], [None, None, *LAST, WIDE_COS, WIDE_SIN],
          {**GROUPS, "do_rotary": 1}, (FLOAT,) * 3),

@@ -162,10 +162,9 @@ def _rotary(n: Node) -> Result:
     x, at = n.value(0), n.value(1)
     flat = x.rank == 3
     cosine, sine = n.value(2), n.value(3)
-    size = n.attr("rotary_embedding_dim", 0)
+    size, heads = n.attr("rotary_embedding_dim", 0), n.attr("num_heads", 0)
     if flat:
-        heads = n.attr("num_heads", 0) or x.shape[-1] // (2 * cosine.shape[-1])
-        x = split_heads(x, heads)
+        x = split_heads(x, heads or x.shape[-1] // (2 * cosine.shape[-1]))
     if size and size != 2 * cosine.shape[-1]:
         raise ValueError(f"rotary_embedding_dim={size} and angles of {cosine.shape}")
     if at.size == 1 and at.rank < 2:  # the position of the first element
