@@ -203,10 +203,20 @@ def test_activations_at_ten_thousand(d: str) -> None:
     for name in ("sigmoid", "log_sigmoid", "softplus", "tanh", "silu", "gelu", "mish", "elu",
                  "selu", "squareplus", "erf"):
         [(y, want), (dy, slope)] = run(getattr(ops, name), dtype(d), x)
-        if name == "squareplus" and d == "float16":
-            continue  # 1e8 is not a float16
         near(y, want, dtype(d), 8)
         near(dy, slope, dtype(d), 32)
+
+
+@pytest.mark.parametrize("d", EPS)
+@pytest.mark.parametrize("b", [0.0, 0.25, 4.0])
+def test_squareplus_keeps_its_digits_below_zero(b: float, d: str) -> None:
+    x = np.array([-5e3, -70.0, -1.0, 0.0, 2.0])
+    [(y, _), (dy, _)] = run(lambda x: ops.squareplus(x, b), dtype(d), x)
+    exact = held(dtype(d), x).astype(np.float64)
+    total = np.sqrt(exact * exact + b) + np.abs(exact)
+    want = np.where(x < 0, b / 2 / np.where(total, total, 1.0), total / 2)
+    np.testing.assert_allclose(y, want, rtol=4 * EPS[d], atol=1e-7 if d == "float16" else 0)
+    assert np.isfinite(dy).all()
 
 
 @pytest.mark.parametrize("target", HERE)

@@ -89,3 +89,27 @@ def test_powers_of_two_beyond_the_dtype() -> None:
     x, n = np.array([6e-8, 1.0, 2.0**-24]), np.array([20, -24, 39])
     got = numbers(zt.ops.ldexp(half(x, "float16"), zt.tensor(n)))
     np.testing.assert_array_equal(got, np.ldexp(x.astype(np.float16), n).astype(np.float32))
+
+
+@together()
+@pytest.mark.parametrize("d", HALVES)
+def test_images_at_positions_that_16_bits_round(d: str) -> None:
+    """A shift by a quarter of a pixel, far from the first column."""
+    x = np.tile(np.arange(8.0), 256).reshape(1, -1, 1)
+    shift = np.array([1.0, 0.0, 0.25, 0.0, 1.0, 0.0, 0.0, 0.0])
+    got = numbers(zt.ops.affine_transform(half(x, d), half(shift, d)))
+    want = 0.75 * x + 0.25 * np.append(x[:, 1:], [[[0.0]]], 1)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_images_whose_squares_overflow() -> None:
+    x, y = random.uniform(0.0, 255.0, (2, 12, 12, 3)).round()
+    for name, bound in (("ssim", 2e-3), ("psnr", 1e-2)):
+        op = getattr(zt.ops, name)
+        got = numbers(op(half(4.0 * x, "float16"), half(4.0 * y, "float16"), 1020.0))
+        np.testing.assert_allclose(got, op(4.0 * x, 4.0 * y, 1020.0), atol=bound)
+
+
+def test_waves_of_large_numbers() -> None:
+    x = np.array([100.25, -60.5, 0.125])
+    np.testing.assert_allclose(numbers(zt.ops.sinc(half(x, "float16"))), np.sinc(x), rtol=2e-3)

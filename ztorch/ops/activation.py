@@ -166,12 +166,16 @@ def squareplus(x: Value, b: float = 4.0) -> Value:
 
     Args:
         x: Float tensor.
-        b: Distance of the curve above `relu`. 0 or more. Default: `4.0`.
+        b: How far the curve is above `relu`, which it is for 0. 0 or more. Default: `4.0`.
 
     Returns:
         A tensor of the shape and dtype of `x`.
     """
-    return (x + OPS.sqrt(x * x + b)) * 0.5
+    size = OPS.abs(x)
+    if not b:
+        return (x + size) * 0.5
+    total = OPS.hypot(x, math.sqrt(b)) + size  # without a difference, or a square that overflows
+    return OPS.where(x < 0.0, 0.5 * b / total, total * 0.5)
 
 
 @op(WIDE_SAMPLE, numpy=lambda x: x - np.tanh(x))

@@ -12,6 +12,7 @@ from ztorch.graph.op import OPS, Sample, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.images import kernel_of, on_images
+from ztorch.ops.reduction import widened
 
 _SQUARE = np.array([[0.0, 0.0], [0.0, 4.0], [5.0, 0.0], [5.0, 4.0]])
 _BENT = np.array([[0.5, 0.0], [0.0, 3.5], [5.0, 0.5], [4.5, 4.0]])
@@ -153,7 +154,7 @@ def perspective_transform(images: Value, start_points: Value, end_points: Value,
             raise shape_error("ops.perspective_transform takes four points (x, y), not",
                               points.shape)
     [x] = as_floats(images)
-    start, end = (OPS.cast(p if p.rank == 3 else OPS.expand_dims(p, 0), x.dtype)
+    start, end = (OPS.cast(p if p.rank == 3 else OPS.expand_dims(p, 0), widened(x).dtype)
                   for p in (start_points, end_points))
     # Eight equations: where each end point samples the image.
     ones, zeros = OPS.ones_like(end[..., :1]), OPS.zeros_like(end)

@@ -11,6 +11,7 @@ from ztorch.graph.op import OPS, Sample, constant, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.blending import blend
 from ztorch.ops.formulas import as_floats
+from ztorch.ops.reduction import widened
 
 GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue in perceived brightness
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
@@ -96,18 +97,21 @@ def widened_to(x: Value, height: int, width: int, fill_value: float) -> Value:
 
 def on_images(name: str, x: Value, data_format: str | None,
               change: Callable[[Value], Value], floats: bool = True) -> Value:
-    """Applies a function of channels-last batches to one image or a batch."""
+    """Applies a function of channels-last batches to one image or a batch. If it takes floats, it
+    gets those of 16 bits as float32, whose positions and squares they may not hold."""
     if data_format not in (None, "channels_last", "channels_first"):
         raise shape_error(f"ops.{name}(data_format={data_format!r}) must be 'channels_last' or "
                           "'channels_first'")
     if x.rank not in (3, 4):
         raise shape_error(f"ops.{name} takes an image or a batch of images, not", x.shape)
+    d = x.dtype
     if floats:
         [x] = as_floats(x)
+        x, d = widened(x), x.dtype
     single, first = x.rank == 3, data_format == "channels_first"
     x = OPS.expand_dims(x, 0) if single else x
     y = change(OPS.transpose(x, (0, 2, 3, 1)) if first else x)
-    y = OPS.transpose(y, (0, 3, 1, 2)) if first else y
+    y = OPS.cast(OPS.transpose(y, (0, 3, 1, 2)) if first else y, d)
     return OPS.reshape(y, y.shape[1:]) if single else y
 
 

@@ -13,7 +13,7 @@ from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, constant, normal_axes, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
-from ztorch.ops.reduction import Axes
+from ztorch.ops.reduction import Axes, widened
 from ztorch.ops.statistics import root
 
 
@@ -152,8 +152,8 @@ def psnr(x1: Value, x2: Value, max_val: float) -> Value:
         A number.
     """
     x1, x2 = as_floats(x1, x2)  # differences of unsigned integers would wrap
-    error = OPS.mean(OPS.square(x1 - x2))
-    return OPS.log(float(max_val) ** 2 / error) * (10 / math.log(10))
+    error = OPS.mean(OPS.square(widened(x1) - widened(x2)))
+    return OPS.cast(OPS.log(float(max_val) ** 2 / error) * (10 / math.log(10)), x1.dtype)
 
 
 @composition(Sample(((3, 4),), {"dx": 0.5}), Sample(((3, 4), (4,))))

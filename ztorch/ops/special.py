@@ -170,14 +170,15 @@ def sinc(x: Value) -> Value:
     Returns:
         A tensor of the shape of `x`.
     """
-    [x] = as_floats(x)
+    [number] = as_floats(x)
+    x = widened(number)  # the angle has to be exact to a part of a turn
     near = OPS.abs(x) < 0.2  # there, the gradient of the quotient would be a difference of equals
     angle = OPS.where(near, 1.0, x) * math.pi
     square = OPS.square(OPS.where(near, x, 0.0) * math.pi)
     series = OPS.ones_like(x)
     for k in range(7, 0, -1):  # the Taylor series, as nested products
         series = 1.0 - series * square * (1.0 / (2 * k * (2 * k + 1)))
-    return OPS.where(near, series, OPS.sin(angle) / angle)
+    return OPS.cast(OPS.where(near, series, OPS.sin(angle) / angle), number.dtype)
 
 
 @composition(Sample(((3, 4),)), aliases=("radians",))
