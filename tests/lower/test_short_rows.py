@@ -82,3 +82,21 @@ def test_vectors_are_whole(name: str) -> None:
     stores = [line for line in text.splitlines() if " store " in f" {line.strip()}"]
     assert len(stores) == 3 and "gather" not in text, text
     assert not any("mask" in line for line in stores), text
+
+
+@together()
+@pytest.mark.parametrize("level", HERE[1:])
+@pytest.mark.parametrize(("block", "channels"), [(4, 48), (2, 20), (3, 9), (2, 72)])
+def test_blocks_of_pixels(block: int, channels: int, level: str) -> None:
+    """Images from blocks of pixels, and back, without gathers."""
+    shape, depth = (2, 5, 7, channels), channels // block**2
+    x, data = leaf("input", "x", shape, "float32"), random.normal(size=shape).astype(np.float32)
+    y = OPS.depth_to_space(x, block)
+    want = data.reshape(2, 5, 7, block, block, depth).transpose(0, 1, 3, 2, 4, 5).reshape(y.shape)
+    jobs = [Job(Graph({"y": y + 1.0}), {x: data}), Job(Graph({"y": OPS.space_to_depth(y * 2.0, block)}), {x: data})]
+    module = Module(jobs, level)
+    for threads in (1, 3):
+        np.testing.assert_array_equal(module.run(0, threads)[0], want + 1)
+        np.testing.assert_array_equal(module.run(1, threads)[0], 2 * data)
+    plan, _ = plan_of(jobs[0].graph, TARGETS["avx2"].limits)
+    assert "gather" not in "".join(show(step.kernel) for step in plan.steps)

@@ -78,7 +78,7 @@ def _axes(region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
     that writes whole cache lines in short runs, and reads these runs with a large stride, follows
     the order of its source. If its runs are written at multiples of the page size, they would cause
     conflict misses, so a few of them are interleaved. All other regions keep the order."""
-    shape = long_columns(region, merged_axes(region) or (1,))
+    shape = long_columns(region, _split_last(region, merged_axes(region)) or (1,))
     usual = tuple(range(len(shape) - 1))
     if (strides := _scattered(region, shape)) is None:
         return shape, usual
@@ -258,6 +258,18 @@ def axes_for(region: Region, read: list[Index], other: list[Index]) -> tuple[int
         if merged_divisions <= divisions:
             shape, divisions = merged, merged_divisions
     return tuple(shape)
+
+
+def _split_last(region: Region, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape whose last axis is two where positions repeat along it, as in blocks of pixels: so
+    lanes need no division, and no gather."""
+    read, other = _positions(region)
+    if not shape or other or not _divisions(region, shape, read):
+        return shape
+    *rows, n = shape
+    periods = {part.by for at in read for part in at.parts if n % part.by == 0 and part.by < n}
+    split = [(*rows, n // by, by) for by in sorted(periods) if by > 1]
+    return min([shape, *split], key=lambda s: _divisions(region, s, read))
 
 
 def _positions(region: Region) -> tuple[list[Index], list[Index]]:
