@@ -224,3 +224,25 @@ def test_changed_regularizers_count_in_calls_on_numbers() -> None:
         dense.kernel_regularizer.l2 = factor
         dense(X)
         np.testing.assert_allclose(float(dense.losses[0]), 4.0 * factor, rtol=1e-6)
+
+
+def test_weights_that_are_arguments_in_a_compiled_function_are_those_of_the_call() -> None:
+    """They were constants of the first call, so that training did not go on."""
+    dense = L.Dense(1, use_bias=False, kernel_initializer="ones")
+    dense.build((None, 4))
+    optimizer = zt.optimizers.SGD(0.01)
+
+    def step(x: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            return (dense.stateless_call(weights, [], x)[0] ** 2.0).mean()
+
+        value, gradients = zt.value_and_grad(loss)(dense.trainable_weights)
+        optimizer.apply(gradients, dense.trainable_weights)
+        return value
+
+    compiled, weight = zt.compiled(step), np.ones((4, 1))
+    for _ in range(3):
+        scores = X.astype(np.float64) @ weight
+        np.testing.assert_allclose(float(compiled(zt.tensor(X))), (scores ** 2).mean(), rtol=1e-4)
+        weight -= 0.01 * 2.0 * X.T @ scores / len(X)
+        np.testing.assert_allclose(dense.get_weights()[0], weight, rtol=1e-3)

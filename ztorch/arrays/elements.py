@@ -18,6 +18,7 @@ from ztorch.arrays.specs import Spec, spec
 from ztorch.backends.python_calls import padding_bytes
 from ztorch.dtypes import DType
 from ztorch.errors import DataError, DeviceError
+from ztorch.graph.value import StandIn
 
 # Arrays and tensors from this size on are shared between host and device without a copy. Smaller
 # ones are copied: preparing launches for a new buffer takes longer than the copy.
@@ -109,6 +110,7 @@ def operand_of(label: str, x: Any, place: str, copy: bool, index: bool = False) 
         index: Whether it holds positions: an array of int64 is then narrowed for a device without
             int64. Default: `False`.
     """
+    x = x.numbers() if isinstance(x, StandIn) else x  # weights, which functions read at each call
     if isinstance(x, Handle):
         return moved(x.node, place)
     if theirs := lent_by(x):
@@ -139,6 +141,7 @@ def node_from(x: Any, d: DType | None, device: str | None, copy: bool,
         copy: Whether to copy the elements, because x may change.
         label: What x is called in errors. Default: `"a tensor's data"`.
     """
+    x = x.numbers() if isinstance(x, StandIn) else x  # weights, which functions read at each call
     if isinstance(x, Handle) and (d is None or d is x.node.spec.dtype):
         return x.node if device is None else moved(x.node, memory_of(device))
     if theirs := lent_by(x):

@@ -163,6 +163,10 @@ class StandIn(ComparedByElement):
         """Calls the op of that name, as `zt.ops` does, with the values of the stand-ins."""
         raise NotImplementedError
 
+    def numbers(self) -> Any:
+        """What has its numbers: a tensor if it is a weight outside of a graph, else itself."""
+        return self
+
 
 def stand_in(arguments: Iterable[Any]) -> StandIn | None:
     """The first stand-in among arguments, or in a list of them."""

@@ -44,8 +44,7 @@ class Home(Protocol):
         """Whether it trains."""
 
     def version(self, name: str | None) -> object:
-        """A version: equal to an earlier one only if the value, or without a name all values, are
-        unchanged."""
+        """A version: equal to an earlier one only if the value, or all (None), are unchanged."""
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a value."""
@@ -88,8 +87,7 @@ class Weight(StandIn):
 
     The value is on the host, or in its home: the program that was last compiled or trained with the
     weight. In the `call` of a layer written as in Keras, a weight acts as its tensor: `x @
-    self.kernel`. Outside of calls and steps, such as in other methods of a layer that get tensors
-    with numbers, it acts as a tensor of its current value.
+    self.kernel`. Outside of calls and steps it acts as a tensor of its current value.
     """
 
     last_change: ClassVar[object] = object()  # a new one with each change of a value on the host
@@ -193,8 +191,7 @@ class Weight(StandIn):
 
     @property
     def home(self) -> Home | None:
-        """The program that has the value. None: it is on the host, and changes with
-        `last_change`."""
+        """The program that has the value; None: `last_change` tells of changes."""
         return None if self._home is None else self._home[0]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -262,6 +259,9 @@ class Weight(StandIn):
             return dispatch.weight_tensor(self)
         self.need_layer()
         return context.read(self)
+
+    def numbers(self) -> Any:
+        return self.tensor if tracing.get() is None else self
 
     def need_layer(self) -> None:
         """Raises a ConfigError if no layer has it, so that a model would not train it."""
