@@ -87,10 +87,10 @@ def _total(v: Value, terms: Sequence[Value]) -> Value:
         for term in terms:
             k = 0
             while k < len(sums):
-                both = _joined(sums[k], term)
-                if both is not None:
+                joined = _joined(sums[k], term)
+                if joined is not None:
                     del sums[k]
-                    term, k = both, -1  # which may join others, too
+                    term, k = joined, -1  # which may join others, too
                 k += 1
             sums.append(term)
         return functools.reduce(OPS.add, sums)
@@ -99,8 +99,8 @@ def _total(v: Value, terms: Sequence[Value]) -> Value:
 def _joined(a: Value, b: Value) -> Value | None:
     """The sum of two tensors that are zero except in neighboring parts; None of others."""
     if a.op.name == b.op.name == "reshape" and a.args[0].shape == b.args[0].shape:
-        both = _joined(a.args[0], b.args[0])
-        return None if both is None else OPS.reshape(both, a.shape)
+        joined = _joined(a.args[0], b.args[0])
+        return None if joined is None else OPS.reshape(joined, a.shape)
     if a.op.name != "pad" or b.op.name != "pad" or a.attrs["value"] or b.attrs["value"]:
         return None
     first, second = sorted((a, b), key=lambda v: v.attrs["low"])

@@ -68,8 +68,8 @@ def with_products_first(loop: Value) -> list[Value]:
     used = set(topological(roots))
     slices = tuple(s for s in stacks if s in used)
     body, outside = closed(replace(body.with_roots(roots), slices=slices))
-    last, kept = results_of(loop.op(*inits, *(stacks[s] for s in slices), *outside, body=body))
-    return [*last, *(stacks.get(v, y) for v, y in zip(body.outs, kept, strict=True))]
+    last, stacked = results_of(loop.op(*inits, *(stacks[s] for s in slices), *outside, body=body))
+    return [*last, *(stacks.get(v, y) for v, y in zip(body.outs, stacked, strict=True))]
 
 
 def _below_movement(v: Value, heavy: set[Value]) -> Value:

@@ -78,8 +78,8 @@ def _grad(o: Any, upstreams: Mapping[int, Value], loop: Value, *args: Value,
         assert size is not None
         return Segments(backward, iteration, repeat).slopes(inits, size)
     # Iterations that are computed again are many small products on purpose.
-    last, kept = repeat(iteration, inits, sequences, backward.inside, ahead=not body.recompute)
-    stacks = {**backward.slices, **dict(zip(iteration.outs, kept, strict=True))}
+    last, stored = repeat(iteration, inits, sequences, backward.inside, ahead=not body.recompute)
+    stacks = {**backward.slices, **dict(zip(iteration.outs, stored, strict=True))}
     return backward.slopes(last, stacks)
 
 

@@ -105,8 +105,8 @@ class Segments:
             states, rest = self._rest(states, *others)
         if rest:
             stacks = [OPS.concat(a, b, axis=0) for a, b in zip(stacks, rest, strict=True)]
-        kept = {**self.known, **dict(zip(self.kept, stacks, strict=True))}
-        return self.backward.slopes(states[:len(inits)], kept,
+        known = {**self.known, **dict(zip(self.kept, stacks, strict=True))}
+        return self.backward.slopes(states[:len(inits)], known,
                                     self.totals.whole(states[len(inits):]) if self.adds else None)
 
     def _main(self, inits: Sequence[Value], trip_count: int, size: int) -> Results:

@@ -85,8 +85,8 @@ def op(*samples: Sample, name: str | None = None, primitive: Op | None = None,
 
     def register(function: Callable) -> Callable:
         public = name or function.__name__
-        for each in (public, *aliases):
-            assert each not in REGISTRY.loaded, f"op {each} is registered twice"
+        for label in (public, *aliases):
+            assert label not in REGISTRY.loaded, f"op {label} is registered twice"
         REGISTRY[public] = Public(
             public, function, samples, primitive, numpy, results, aliases, composed)
         ALIASES.update(dict.fromkeys(aliases, public))

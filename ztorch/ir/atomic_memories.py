@@ -38,21 +38,21 @@ def with_integer_memories(kernel: Kernel, supports: Callable[[Instr], bool]) -> 
         mem: str = i.attrs.get("mem", "")
         if mem not in lacking:
             return None
-        held, d = BITS[dtypes[mem]], dtypes[mem]
+        stored, d = BITS[dtypes[mem]], dtypes[mem]
         if i.opcode == "load":
-            x = b.raw("load", held, i.dest.lanes, i.args, **i.attrs)
+            x = b.raw("load", stored, i.dest.lanes, i.args, **i.attrs)
             return b.bitcast(x, dtype=d)
         if i.opcode == "store":
             at, x, *mask = i.args
-            b.raw("store", i.dest.dtype, 1, (at, b.bitcast(x, dtype=held), *mask), "token",
+            b.raw("store", i.dest.dtype, 1, (at, b.bitcast(x, dtype=stored), *mask), "token",
                   **i.attrs)
             return i.dest
         if i.opcode == "atomic_cas":
             at, *numbers = i.args
-            bits = tuple(b.bitcast(x, dtype=held) for x in numbers)
-            return b.bitcast(b.raw(i.opcode, held, 1, (at, *bits), **i.attrs), dtype=d)
+            bits = tuple(b.bitcast(x, dtype=stored) for x in numbers)
+            return b.bitcast(b.raw(i.opcode, stored, 1, (at, *bits), **i.attrs), dtype=d)
         assert i.opcode in ATOMICS, f"{i.opcode} on a memory that is updated atomically"
-        return updated(b, i.opcode, mem, i.args[0], i.attrs["off"], i.args[1], held)
+        return updated(b, i.opcode, mem, i.args[0], i.attrs["off"], i.args[1], stored)
 
     return rewrite(kernel, change)
 

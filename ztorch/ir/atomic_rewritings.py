@@ -20,22 +20,22 @@ def by_exchange(b: Any, instr: Instr) -> Operand | None:
     return updated(b, instr.opcode, mem, at, instr.attrs["off"], x, b.memories[mem].dtype)
 
 
-def updated(b: Any, opcode: str, mem: str, at: Operand, off: int, x: Operand, held: DType
+def updated(b: Any, opcode: str, mem: str, at: Operand, off: int, x: Operand, stored: DType
             ) -> Operand:
-    """The old element, which has the dtype of x but is stored as `held`.
+    """The old element, which has the dtype of x but is stored in another one.
 
     The first try assumes that it is zero: a plain load would race with other threads' updates."""
     def bits(y: Operand) -> Operand:
-        return y if y.dtype == held else b.bitcast(y, dtype=held)
+        return y if y.dtype == stored else b.bitcast(y, dtype=stored)
 
-    old, going = b.var(held, init=0), b.var(boolean, init=True)
+    old, going = b.var(stored, init=0), b.var(boolean, init=True)
     with b.loop(0, TRIES_MAX) as attempt:
         b.while_(attempt, b.get(going))
         before = b.get(old)
-        now = before if held == x.dtype else b.bitcast(before, dtype=x.dtype)
-        new = x if opcode == "atomic_exchange" else b.emit(opcode.removeprefix("atomic_"), now, x)
-        current = b.raw("atomic_cas", held, 1, (at, before, bits(new)), mem=mem, off=off)
+        y = before if stored == x.dtype else b.bitcast(before, dtype=x.dtype)
+        new = x if opcode == "atomic_exchange" else b.emit(opcode.removeprefix("atomic_"), y, x)
+        current = b.raw("atomic_cas", stored, 1, (at, before, bits(new)), mem=mem, off=off)
         b.set(going, b.ne(current, before))
         b.set(old, current)
     last = b.get(old)
-    return last if held == x.dtype else b.bitcast(last, dtype=x.dtype)
+    return last if stored == x.dtype else b.bitcast(last, dtype=x.dtype)

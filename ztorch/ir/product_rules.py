@@ -36,10 +36,10 @@ class ProductRules(ScopeRules):
                       "from it as operands of 16 bits, aligned to {} bytes", m.name, CHUNK)
             return
         lanes = i.attrs["elements"] if i.opcode == "copy_async" else x.lanes
-        taken = lanes * m.dtype.bytes
+        size = lanes * m.dtype.bytes
         self.rule(lanes == 1 or i.opcode in ("gather", "scatter") or (
-            taken <= CHUNK and i.attrs["align"] >= taken),
-            "{} is swizzled: {} bytes are not known to be in a chunk of {}", m.name, taken, CHUNK)
+            size <= CHUNK and i.attrs["align"] >= size),
+            "{} is swizzled: {} bytes are not known to be in a chunk of {}", m.name, size, CHUNK)
 
     def check_mma_async(self) -> None:
         attrs, (left, right, *sums) = self.instr.attrs, self.instr.args
@@ -61,9 +61,9 @@ class ProductRules(ScopeRules):
         self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
         self._side(attrs["mem"], right, attrs["off"], attrs["transposed"], shape)
         self._panels(shape, sums, attrs["transposed"])
-        held = a.fragment
-        self.rule(held is not None and held.role == "a" and held.shape == shape
-                  and held.size // a.lanes == shape.m * shape.n // sums[0].lanes,
+        fragment = a.fragment
+        self.rule(fragment is not None and fragment.role == "a" and fragment.shape == shape
+                  and fragment.size // a.lanes == shape.m * shape.n // sums[0].lanes,
                   "multiplies a matrix a of the same shape and threads")
 
     def _sums(self, sums: list[Operand]) -> MmaShape:

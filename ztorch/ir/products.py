@@ -91,8 +91,8 @@ class AsyncProducts:
 
         def step() -> None:
             teams, threads = self._teams(m, at, team)
-            held = m.regs[left]
-            if self.fenced.get(left) is not held:
+            registers = m.regs[left]
+            if self.fenced.get(left) is not registers:
                 raise m.fail(at, f"%{left} was computed without a fence (mma_fence) after it")
             places = self._places(m, at, right, offsets, m.regs[index], team)
             a = matrix_of(m, at, left, instr.args[1])[teams[:, ::m.subgroup] // m.subgroup]
@@ -100,27 +100,27 @@ class AsyncProducts:
                 -1, 1, shape.k, columns)
             product = a @ b
             self._begin(m, at, instr, product.reshape(-1, shape.m, columns), [(right, places)],
-                        teams, threads, (left, held))
+                        teams, threads, (left, registers))
         return step
 
     def _begin(self, m: Lockstep, at: int, instr: Instr, product: np.ndarray,
                reads: list[tuple[Watched, np.ndarray]], teams: np.ndarray, threads: np.ndarray,
-               held: tuple[int, np.ndarray] | None = None) -> None:
+               registers: tuple[int, np.ndarray] | None = None) -> None:
         """Adds the products of all subgroups to matrices, which must not be accessed from now on.
         """
         sums = instr.args[2:]
-        every = np.zeros((m.threads // m.subgroup, *product.shape[1:]))
-        every[teams[:, ::m.subgroup].reshape(-1) // m.subgroup] = product
+        results = np.zeros((m.threads // m.subgroup, *product.shape[1:]))
+        results[teams[:, ::m.subgroup].reshape(-1) // m.subgroup] = product
         fragment = sums[0].fragment
         assert fragment is not None
         row, column = layouts.places(fragment)
         for n, v in enumerate(sums):
-            self._add(m, at, v.id, every[:, row, n * fragment.shape.n + column], threads,
+            self._add(m, at, v.id, results[:, row, n * fragment.shape.n + column], threads,
                       instr.attrs["fresh"])
         for store, places in reads:
             assert store.reading is not None
             np.add.at(store.reading, places[threads].reshape(-1), 1)
-        self.open.append(ProductInFlight(at, reads, [v.id for v in sums], held, threads))
+        self.open.append(ProductInFlight(at, reads, [v.id for v in sums], registers, threads))
 
     def _teams(self, m: Lockstep, at: int, team: int) -> tuple[np.ndarray, np.ndarray]:
         """The threads of each warpgroup, and a mask of those that are active."""
@@ -139,9 +139,9 @@ class AsyncProducts:
         first = np.broadcast_to(index, (m.threads, 1))[:, 0].astype(np.int64)[teams]
         if ((first != first[:, :1]) & active[teams]).any():
             raise m.fail(at, "the index differs between the threads of a warpgroup")
-        each = np.zeros((m.threads, offsets.size // team), np.int64)
-        each[teams.reshape(-1)] = (first[:, :1] + offsets.reshape(-1)).reshape(teams.size, -1)
-        places, live = m.reach(at, store, each, None)
+        positions = np.zeros((m.threads, offsets.size // team), np.int64)
+        positions[teams.reshape(-1)] = (first[:, :1] + offsets.reshape(-1)).reshape(teams.size, -1)
+        places, live = m.reach(at, store, positions, None)
         here = active[:, None]
         self._touch(m, at, store, places, here if live is None else live & here, team)
         if store.filled_by is not None:
@@ -161,15 +161,15 @@ class AsyncProducts:
     def _add(self, m: Lockstep, at: int, v: int, product: np.ndarray, threads: np.ndarray,
              fresh: bool) -> None:
         """Adds to a matrix immediately, since no thread may read it before the wait."""
-        held = m.vars.get(v)
-        if held is None or (v in m.unset and (m.unset[v][:, 0] & threads).any()):
+        sums = m.vars.get(v)
+        if sums is None or (v in m.unset and (m.unset[v][:, 0] & threads).any()):
             raise m.fail(at, f"variable %{v} was never set")
-        if self.fenced.get(v) is not held:
+        if self.fenced.get(v) is not sums:
             raise m.fail(at, f"variable %{v} was assigned without a fence (mma_fence) after it")
         lanes = product[0].size // m.subgroup
-        total = np.broadcast_to(held, (m.threads, lanes)).astype(np.float64)
+        total = np.broadcast_to(sums, (m.threads, lanes)).astype(np.float64)
         total = (0 if fresh else total) + product.reshape(m.threads, lanes)
-        result = np.where(threads[:, None], total.astype(held.dtype), held)
+        result = np.where(threads[:, None], total.astype(sums.dtype), sums)
         m.vars[v] = self.fenced[v] = result
         m.summing.setdefault(v, np.zeros(m.threads, np.int32))[threads] += 1
 

@@ -116,8 +116,8 @@ class Registers(Lockstep):
         def step() -> None:
             x, y = regs[a], regs[b]
             rows = max(len(x), len(y))
-            both = [np.broadcast_to(v, (rows, lanes)) for v in (x, y)]
-            regs[d] = np.concatenate(both, axis=1)[:, perm]
+            sides = [np.broadcast_to(v, (rows, lanes)) for v in (x, y)]
+            regs[d] = np.concatenate(sides, axis=1)[:, perm]
         return step
 
     # -- variables -------------------------------------------------------------------------------

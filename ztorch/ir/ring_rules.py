@@ -121,10 +121,10 @@ class RingRules(ProductRules):
         self.rule(math.gcd(self.known_multiple(to), attrs["off"]) * size % SWIZZLE_REPEAT == 0,
                   "a tile is not known to be aligned to the period of the swizzle")
         self._barrier_at(attrs["barriers"], barrier)
-        cluster, apart, whole = attrs["cluster"], attrs["apart"], self.kernel.cluster
-        among = (cluster & (cluster - 1)) == (apart & (apart - 1)) == whole % (cluster * apart) == 0
-        self.rule(apart == 1 if cluster in (1, whole) else among,
-                  "reaches {} workgroups {} apart of a cluster of {}", cluster, apart, whole)
+        cluster, apart, count = attrs["cluster"], attrs["apart"], self.kernel.cluster
+        among = (cluster & (cluster - 1)) == (apart & (apart - 1)) == count % (cluster * apart) == 0
+        self.rule(apart == 1 if cluster in (1, count) else among,
+                  "reaches {} workgroups {} apart of a cluster of {}", cluster, apart, count)
 
     def check_team_barrier(self) -> None:
         count = self.instr.attrs["count"]

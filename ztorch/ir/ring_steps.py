@@ -193,10 +193,10 @@ class RingSteps(Registers):
             self._usable(at, ring, places, threads)
             bits = self._each(self.regs[parity])[threads] & 1
             lacking = ring.expected[places] - ring.transferred[places]
-            some = (f", for which {lacking.max()} bytes are not in flight"
+            bytes_missing = (f", for which {lacking.max()} bytes are not in flight"
                     if lacking.max() > 0 else "")
             waits = (f"instruction {at} waits for barrier {attrs['mem']}"
-                     f"[{int(places[0]) % self.stores[attrs['mem']].spec.size}]{some}")
+                     f"[{int(places[0]) % self.stores[attrs['mem']].spec.size}]{bytes_missing}")
             self.roles.until(self, lambda: bool(((ring.done[places] & 1) != bits).all()), waits,
                              lambda message: self.fail(at, message))
             ring.waited_for[threads, places] = ring.done[places]

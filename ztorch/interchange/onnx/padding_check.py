@@ -96,8 +96,8 @@ def _pairs(small: NodeTrace, large: NodeTrace,
         if is_done:
             pairs[v] = w
         elif v in masked:
-            both = [(small.tensors.get(name), large.tensors.get(name)) for name in masked[v]]
-            stack += [(v, w, True), *((a, b, False) for a, b in both
+            operands = [(small.tensors.get(name), large.tensors.get(name)) for name in masked[v]]
+            stack += [(v, w, True), *((a, b, False) for a, b in operands
                                       if isinstance(a, Value) and isinstance(b, Value))]
         elif v.op.name == w.op.name and len(v.args) == len(w.args) and v.rank == w.rank:
             stack += [(v, w, True), *((a, b, False) for a, b in zip(v.args, w.args, strict=True))]
