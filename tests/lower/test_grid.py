@@ -15,8 +15,9 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
+from ztorch.lower.grid.operands import load_width
 from ztorch.lower.grid.rows import team
-from ztorch.lower.grid.tiles import TILES, estimate
+from ztorch.lower.grid.thread_tiles import TILES, Tile, estimate
 from ztorch.lower.params import Params
 from ztorch.lower.passes import launched, vectored
 from ztorch.lower.plan import lower
@@ -53,10 +54,9 @@ def test_vectors_are_stored_in_full_or_not_loaded(turned: tuple[bool, bool]) -> 
 
 
 def test_even_rows_are_read_in_twos() -> None:
-    """Strips are stored in pairs too, where that matters. Elsewhere pairs are read only if every
-    thread still has something to read."""
+    """Strips are stored in pairs too, where that matters."""
     small, large = (job(ops.matmul, (m, 30), (30, n)) for m, n in ((36, 70), (2050, 2050)))
-    for one, name, lanes in ((small, "whole", 2), (small, "wide", 1), (large, "wide", 2)):
+    for one, name, lanes in ((small, "whole", 2), (small, "wide", 2), (large, "wide", 2)):
         limits = MACHINES[name]
         if one is small:
             agree(one, interpreted(one, limits), terms=30)
@@ -66,6 +66,12 @@ def test_even_rows_are_read_in_twos() -> None:
         if name == "whole":
             held = {m.name: m.vec for m in vectored(step.kernel, scalar_stores=False).memories}
             assert held["strip_b"] == 2
+
+
+def test_pairs_are_read_only_if_every_thread_still_has_something_to_read() -> None:
+    product = ops.matmul(leaf("input", "a", (36, 30), f32), leaf("input", "b", (30, 70), f32))
+    for tile, width in ((Tile(8, 16, 8, 1, 1), 1), (Tile(32, 32, 16, 2, 2), 2)):
+        assert load_width(product, 0, tile, MACHINES["wide"]) == width
 
 
 def test_neighbors_of_elements() -> None:

@@ -131,43 +131,49 @@ def test_workgroups_beyond_the_grid_limit_are_looped_over(count: int, loops: int
     assert kinds.count("grid") == 1 and len(kinds) == 1 + loops
 
 
-@pytest.mark.parametrize(("machine", "dtype", "depth", "groups"), [
-    pytest.param(grid(compute_units=8), f32, 2048, 4, id="threads"),
-    pytest.param(TARGETS["cuda:sm_80"].limits, f16, 256, 1, id="matrix-instructions")])
-def test_a_deep_product_of_few_tiles_is_split(machine: Limits, dtype: DType, depth: int, groups: int) -> None:
-    """Into parts of so many steps, until each unit has some workgroups, and no more parts."""
-    limits = replace(machine, grid=replace(machine.grid, compute_units=8))
+def parts(limits: Limits, dtype: DType, m: int, n: int, k: int) -> int:
+    """Into how many parts along k a product is divided."""
+    y = ops.matmul(leaf("input", "a", (m, k), dtype), leaf("input", "b", (k, n), dtype))
+    product = next(v for v in prepare(Graph({"y": y}), limits).nodes() if v.op.kind == "contract")
+    return product.shape[0] if product.rank == 3 else 1
 
-    def parts(m: int, n: int, k: int) -> int:
-        y = ops.matmul(leaf("input", "a", (m, k), dtype), leaf("input", "b", (k, n), dtype))
-        product = next(v for v in prepare(Graph({"y": y}), limits).nodes() if v.op.kind == "contract")
-        return product.shape[0] if product.rank == 3 else 1
 
-    assert parts(128, 64, 4 * depth) == 4 and parts(128, 64, 2 * depth - 1) == 1
-    assert parts(128, 64, 64 * depth) == 4 * groups and parts(128, 256 * groups, 16 * depth) == 1
+def test_a_deep_product_of_few_tiles_is_split() -> None:
+    """Into parts of 256 steps, until each unit has one, and no more parts."""
+    limits = TARGETS["cuda:sm_80"].limits
+    limits = replace(limits, grid=replace(limits.grid, compute_units=8))
+    assert parts(limits, f16, 128, 64, 1024) == 4 and parts(limits, f16, 128, 64, 511) == 1
+    assert parts(limits, f16, 128, 64, 1 << 14) == 4 and parts(limits, f16, 128, 256, 4096) == 1
+
+
+def test_products_by_threads_have_the_parts_that_occupy_the_units_evenly() -> None:
+    limits = grid(compute_units=8)
+    assert parts(limits, f32, 128, 64, 8192) == 8  # a tile for each unit
+    assert parts(limits, f32, 128, 128, 190) == 1  # too shallow
+    assert parts(limits, f32, 1024, 1024, 32768) == 1  # as even without
+    limits = TARGETS["cuda:sm_90a"].limits
+    assert parts(limits, f32, 2304, 256, 12544) == 7  # 252 tiles of 128 x 128 for twice 132 units
+    assert parts(limits, f32, 2304, 256, 12547) == 1  # a prime number
 
 
 @pytest.mark.parametrize(("m", "n", "k", "parts", "tile"), [
-    (8, 512, 768, True, (8, 128, 32, 2)), (4, 512, 768, True, (4, 128, 32, 2)), (3, 512, 768, True, (4, 128, 32, 2)),
-    (64, 128, 768, True, (64, 128, 16, 1)), (33, 128, 768, True, (64, 128, 16, 1)),
-    (16, 128, 95, False, (16, 16, 16, 1)), (8, 1100, 768, False, (8, 128, 16, 1))])
+    (8, 512, 768, True, (8, 128)), (4, 512, 768, True, (4, 128)), (3, 512, 768, True, (4, 128)),
+    (8, 512, 95, False, (16, 64)), (8, 1100, 768, True, (8, 128))])
 def test_few_rows_read_the_right_operand_in_wide_tiles(m: int, n: int, k: int, parts: bool,
                                                        tile: tuple[int, ...]) -> None:
-    """A tile for each of eight units, of as many teams as shared memory has room for."""
     y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, n), f32))
     steps = plan_of(Graph({"y": y}), grid(compute_units=8, threads=256, load_width=4))[0].steps
     s = steps[0].schedule
-    assert (len(steps) > 1) == parts
-    assert (s.tile_rows, s.tile_columns, s.tile_depth, s.teams) == tile
+    assert (len(steps) > 1) == parts and (s.tile_rows, s.tile_columns) == tile
 
 
 @pytest.mark.parametrize(("m", "k", "units", "threads", "teams", "tile_depth"), [
     (16, 128, 4, 256, 4, 64), (16, 63, 4, 256, 2, 32), (16, 128, 4, 255, 2, 32),
-    (16, 31, 4, 256, 1, 8), (32, 128, 4, 1024, 4, 64), (40, 128, 4, 1024, 1, 8)])
+    (16, 31, 4, 256, 1, 16), (32, 128, 4, 1024, 4, 64), (40, 128, 4, 64, 1, 8)])
 def test_teams_share_out_the_depth_of_few_tiles(m: int, k: int, units: int, threads: int, teams: int,
                                                 tile_depth: int) -> None:
-    """As many as have a part of 16 steps each and threads, where there is a unit for each tile of 8 x 8."""
+    """As many as have a part of 16 steps each and threads, where there is a unit for each tile."""
     y = ops.matmul(leaf("input", "a", (m, k), f32), leaf("input", "b", (k, 8), f32))
     [step] = plan_of(Graph({"y": y}), grid(compute_units=units, threads=threads))[0].steps
     s = step.schedule
-    assert (s.teams, s.tile_depth, s.tile_rows, s.tile_columns) == (teams, tile_depth, 8, 8)
+    assert (s.teams, s.tile_depth) == (teams, tile_depth)

@@ -147,6 +147,23 @@ def test_additions_of_integers_share_two_kinds_of_units(name: str, opcode: str, 
     assert p.parts["integers"] == pytest.approx(least / (row.clock_ghz * 1e9), rel=0.02)
 
 
+def test_a_scheduler_with_one_subgroup_more_takes_longest() -> None:
+    """Five workgroups of one subgroup each occupy the four schedulers of a unit as long as eight."""
+    b = Builder("products", i32)
+    _ = b.memory("x", f32, 1 << 16), b.memory("y", f32, 1 << 16, access="w")
+    b.workgroup = (32, 1, 1)
+    at = b.add(b.mul(b.identity("grid_id"), 32), b.identity("block_id"))
+    x = b.load("x", at)
+    total = b.var(f32, 1, 0)
+    with b.loop(0, 4096):
+        for _ in range(64):
+            b.set(total, b.fma(x, x, b.get(total)))
+    b.store("y", at, b.get(total))
+    products = b.kernel()
+    times = [predict_kernel(products, (n * H200.units, 1, 1), H200, cached=True).parts["float32"] for n in (4, 5, 8, 9)]
+    assert times == pytest.approx([times[0], 2 * times[0], 2 * times[0], 3 * times[0]])
+
+
 def test_shifts_of_vectors_are_fused_with_nothing() -> None:
     for lanes, fused in ((1, ["shl", "shr"]), (2, [])):
         b = Builder("rotated")

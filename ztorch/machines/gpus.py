@@ -33,6 +33,7 @@ class UnitRates:
     subgroup_tf32: float = 512  # tf32 multiply-adds of a subgroup's matrix instructions
     f32: float = 64  # float32 multiply-adds of threads
     l2_bytes: float = 47  # bytes from the L2 cache
+    memory_bytes: float = 12  # bytes from memory or to it
     shared_bytes: float = 128  # bytes to or from shared memory: 32 banks of 4 bytes on all rows
     copy_cycles: int = 1200  # latency of a tile copy in cycles
 
@@ -106,7 +107,7 @@ class Gpu:
         products = self.matrix_rate("f16") / 2 / cycles
         tf32 = self.matrix_rate("tf32") / 2 / cycles
         return UnitRates(products, products * self.mma_share, tf32, tf32 * self.mma_share,
-                         self.f32_lanes, self.l2_gb_s * 1e9 / cycles,
+                         self.f32_lanes, self.l2_gb_s * 1e9 / cycles, self.copy_rate / cycles,
                          copy_cycles=self.busy_cycles + self.tile_copy_cycles)
 
     def __str__(self) -> str:

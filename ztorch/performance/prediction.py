@@ -17,6 +17,8 @@ from ztorch.performance.ring_clock import rounds_of
 from ztorch.performance.walk import work_of
 from ztorch.performance.work import WRITES, Work
 
+# Parts of a unit of which each of its schedulers has a share: a subgroup uses that of one of them.
+SCHEDULED = ("issue", "float32", "float64", "integers", "special")
 RESERVED_SHARED = 1024  # bytes of shared memory of each workgroup that NVIDIA's driver reserves
 
 
@@ -119,7 +121,10 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     l2, memory = _traffic(kernel, work, groups, full, rounds, resident, gpu)
     clock = gpu.clock_ghz * 1e9
     cycles = unit_cycles(work, gpu)
-    parts = {name: c * busiest / clock for name, c in cycles.items()}
+    subgroups = busiest * math.ceil(threads / gpu.subgroup)
+    uneven = math.ceil(subgroups / gpu.issue) * gpu.issue / subgroups
+    parts = {name: c * busiest * (uneven if name in SCHEDULED else 1.0) / clock
+             for name, c in cycles.items()}
     parts["l2"] = l2 / (gpu.l2_gb_s * 1e9)
     parts["memory"] = 0.0 if cached else memory / gpu.copy_rate
     waves = math.ceil(busiest / resident)

@@ -18,27 +18,39 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid import asynchronous, mma
 from ztorch.lower.grid.epilogue import Bands, Block
-from ztorch.lower.grid.operands import contiguous_along_k, strip_registers
+from ztorch.lower.grid.operands import contiguous_along_k, narrow_loads, strip_registers
 from ztorch.lower.grid.strips import Strip, Strips
-from ztorch.lower.grid.tiles import Tile, matrix_tile_of, tile_of
+from ztorch.lower.grid.thread_tiles import Tile
+from ztorch.lower.grid.tiles import matrix_tile_of, tile_of
 from ztorch.lower.grid.workgroups import threads, where, workgroups
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import multiply_add, summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
-from ztorch.lower.tuning import MMA_REGISTERS, STRIP_PADDING, THREAD_UNROLL
+from ztorch.lower.tuning import (
+    LOAD_REGISTERS,
+    MMA_REGISTERS,
+    SCHEDULED_THREADS,
+    STRIP_PADDING,
+    THREAD_REGISTERS,
+    THREAD_UNROLL,
+)
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: GridProductSchedule) -> None:
     """All tiles of the product of the region, multiplied by threads. If a thread holds many
-    values, one workgroup less shares the registers of a compute unit."""
+    values, fewer workgroups share the registers of a compute unit."""
     product, tile = product_of(region), tile_of(s)
     grid = limits.grid
     assert grid is not None
-    registers = tile.thread_rows * tile.thread_columns + strip_registers(product, tile, limits)
+    registers = tile.thread_rows * tile.thread_columns + strip_registers(product, tile, limits) + (
+        LOAD_REGISTERS * narrow_loads(product, tile, limits))
     if registers > MMA_REGISTERS and grid.resident_threads > tile.threads:
-        b.resident_threads = grid.resident_threads - tile.threads
+        most = grid.resident_threads * THREAD_REGISTERS // (
+            registers + THREAD_REGISTERS - MMA_REGISTERS)
+        step = max(tile.threads, SCHEDULED_THREADS)  # each scheduler has registers of its own
+        b.resident_threads = max(1, most // step) * step
     with _tiles(b, product, tile, limits) as (batch_number, first, left, t):
         nest = ThreadNest(b, region, product, memory, target, limits, tile, summing(product.dtype))
         nest.run(batch_number, first, left, t, has_epilogue=len(region.members) > 1)

@@ -99,6 +99,17 @@ def strip_registers(product: Value, tile: Block, limits: Limits) -> int:
     return total
 
 
+def narrow_loads(product: Value, tile: Block, limits: Limits) -> int:
+    """The loads of fewer elements than the machine's load width that a thread makes for both
+    strips."""
+    grid, total = limits.grid, 0
+    assert grid is not None
+    for side, length in enumerate((tile.rows, tile.columns)):
+        n = load_width(product, side, tile, limits)
+        total += math.ceil(length * tile.depth / (n * tile.threads)) if n < grid.load_width else 0
+    return total
+
+
 def copy_width(product: Value, side: int, tile: Block, of: DType) -> int:
     """The elements that one asynchronous copy transfers; 0 if the operand cannot be copied so."""
     if product.args[side].dtype != of:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from ztorch.dtypes import f16
 from ztorch.graph.value import Value
 from ztorch.ir.limits import GridLimits
+from ztorch.lower.grid.thread_tiles import estimate
+from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
     ASYNC_TILES,
-    FEW_ROWS,
-    FEW_ROWS_COLUMNS,
-    FEW_ROWS_DEPTH,
-    FEW_ROWS_SHARE,
     SPLIT_DEEP,
     SPLIT_DEPTH,
     SPLIT_DEPTH_LARGE,
-    SPLIT_DEPTH_TEAMS,
+    SPLIT_DEPTH_THREADS,
     SPLIT_GROUPS,
     SPLIT_SHARE,
+    SPLIT_START,
     SPLIT_TILE,
 )
 
@@ -28,16 +28,13 @@ def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
     than 2: no split.
 
     Asynchronous products need large tiles to share loads, so they have few; with smaller tiles,
-    several workgroups per compute unit hide the memory latency, as they do where threads multiply.
-    There, teams of a workgroup divide k first. A product of few rows takes as long as reading its
-    right operand, in wide tiles.
+    several workgroups per compute unit hide the memory latency. Where threads multiply, the parts
+    are those with the least estimated time.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
-    least, groups = (SPLIT_DEPTH_TEAMS, SPLIT_GROUPS) if by_threads else (SPLIT_DEPTH, 1)
-    tiles = _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch)
-    usual = min(k // least, groups * grid.compute_units // tiles)
     if by_threads:
-        usual = max(usual, _parts_of_few_rows(m, n, k, batch, grid))
+        return _fastest(m, n, k, batch, grid, summing(v.dtype).bytes)
+    usual = min(k // SPLIT_DEPTH, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
     if not grid.asynchronous_products or v.args[0].dtype.bits != f16.bits:
         return usual
     most_rows, most_columns = ASYNC_TILES[0]
@@ -51,12 +48,17 @@ def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
     return max(usual, min(k // SPLIT_DEPTH_LARGE, groups * grid.compute_units // tiles))
 
 
-def _parts_of_few_rows(m: int, n: int, k: int, batch: int, grid: GridLimits) -> int:
-    """The parts that give each compute unit one wide tile; 1 if most units would have none."""
-    tiles = _tiles(m, n, FEW_ROWS, FEW_ROWS_COLUMNS, batch)
-    parts = min(k // FEW_ROWS_DEPTH, grid.compute_units // tiles)
-    fill = parts * tiles >= FEW_ROWS_SHARE * grid.compute_units
-    return parts if m <= FEW_ROWS and fill else 1
+@functools.cache
+def _fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int) -> int:
+    """The parts in which products by threads take the least time, with that to add them up."""
+    each = element * grid.unit.f32 / (grid.unit.memory_bytes * grid.compute_units)  # of a number
+    reading, adding = batch * (m + n) * k * each, batch * 2 * m * n * each
+    most = min(k // SPLIT_DEPTH_THREADS, SPLIT_GROUPS * grid.compute_units)
+    times = {parts: max(
+        reading, estimate(m, n, k // parts, batch * parts, grid, element, False)[0]
+    ) + (parts * adding + SPLIT_START if parts > 1 else 0)
+        for parts in range(1, most + 1) if k % parts == 0}
+    return min(times, key=lambda parts: times[parts], default=1)
 
 
 def _tiles(m: int, n: int, rows: int, columns: int, batch: int) -> int:

@@ -3,138 +3,33 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 from ztorch.errors import Unsupported
 from ztorch.graph.hints import layer_name
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
-from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.limits import Limits
 from ztorch.ir.product_rules import MAX_SUMS
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid import asynchronous, mma
-from ztorch.lower.grid.epilogue import Block
 from ztorch.lower.grid.operands import copy_width, strip_registers
+from ztorch.lower.grid.thread_tiles import Tile, estimate
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridAsyncSchedule, GridMatrixSchedule, GridProductSchedule
 from ztorch.lower.tuning import (
     ASYNC_STAGES_LEAST,
-    FEW_ROWS_TILES,
-    GRID_TILE_START,
-    GRID_TILES,
     MMA_ALIGN_BYTES,
     MMA_STAGED_SUMS,
     MMA_SUM_SHARE,
-    SHARED_LOAD_COST,
-    STRIP_PADDING,
-    TEAM_DEPTH,
-    TEAMS_MOST,
-    TEAMS_THREADS,
 )
 
 
-@dataclass(frozen=True)
-class Tile(Block):
-    """The schedule of a product: a workgroup's tile, its depth, and a thread's part of it."""
-
-    thread_rows: int  # rows of a thread, adjacent
-    thread_columns: int  # columns of a thread, interleaved with those of other threads
-    bands: int = 1  # in which the finished tile passes through shared memory
-    teams: int = 1  # groups of threads that divide the depth of a strip
-
-    @property
-    def across(self) -> int:
-        return self.columns // self.thread_columns
-
-    @property
-    def team(self) -> int:
-        """Threads of a team. Each team covers the whole tile."""
-        return self.rows // self.thread_rows * self.across
-
-    @property
-    def threads(self) -> int:
-        return self.team * self.teams
-
-    def vectors(self, most: int) -> tuple[int, int]:
-        """Neighbors that a thread reads at once from the strip of either operand."""
-        return math.gcd(self.thread_rows, most), math.gcd(self.thread_columns, most)
-
-    def shared(self, element: int, has_epilogue: bool) -> int:
-        """Bytes of shared memory; with an epilogue the finished tile passes through it as well."""
-        strips = (self.rows + self.columns) * self.depth + STRIP_PADDING * self.depth
-        size = self.rows * self.columns
-        band = size // self.bands if has_epilogue else 0
-        return element * (strips + (self.teams - 1) * size + band)
-
-    def banded(self, shared_bytes: int, element: int, has_epilogue: bool) -> Tile:
-        """The tile with the fewest bands that fit in shared memory."""
-        tiles = (replace(self, bands=n) for n in range(1, self.thread_rows + 1)
-                 if self.thread_rows % n == 0)
-        return next((t for t in tiles if t.shared(element, has_epilogue) <= shared_bytes), self)
-
-
-TILES = tuple(Tile(*sizes) for sizes in GRID_TILES)
-WIDE_TILES = tuple(Tile(*sizes) for sizes in FEW_ROWS_TILES)
-
-
-def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
-             has_epilogue: bool) -> tuple[float, Tile]:
-    """The tile with the least estimated time, in sequential multiply-adds of one thread. This
-    includes discarded work at the edges, idle units, and loads from shared memory.
-
-    >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
-    Tile(rows=128, columns=128, depth=8, thread_rows=8, thread_columns=8, bands=1, teams=1)
-    """
-    best: tuple[float, Tile] | None = None
-    for tile in (*_wide_tiles(m), *TILES):
-        tile = tile.banded(grid.declared_shared_bytes, element, has_epilogue)
-        if tile.threads > grid.threads or tile.shared(element, has_epilogue) > grid.shared_bytes:
-            continue
-        tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * batch
-        tile_time = tile.rows * tile.columns * (
-            1 + SHARED_LOAD_COST / tile.thread_rows + SHARED_LOAD_COST / tile.thread_columns
-        ) * (k + GRID_TILE_START)
-        time = math.ceil(tiles / grid.compute_units) * tile_time
-        if best is None or time < best[0]:
-            best = time, tile
-    if best is None:
-        raise Unsupported(f"a matrix product needs {TILES[-1].threads} threads and "
-                          f"{TILES[-1].shared(element, has_epilogue)} bytes that they share; this "
-                          f"device has {grid.threads} and {grid.shared_bytes}")
-    return best
-
-
-def _wide_tiles(m: int) -> list[Tile]:
-    """The smallest tile for few rows that covers all of them, so B is read once."""
-    return [tile for tile in WIDE_TILES if tile.rows >= m][:1]
-
-
 def propose(region: Region, limits: Limits) -> GridProductSchedule:
-    """The tile with the least estimated time, for teams where tiles are few."""
-    product, grid = product_of(region), limits.grid
-    assert grid is not None
-    tile = _in_teams(_estimated(region, limits)[1], product, grid, len(region.members) > 1)
+    """The tile with the least estimated time."""
+    tile = _estimated(region, limits)[1]
     return GridProductSchedule(tile.rows, tile.columns, tile.depth, tile.thread_rows,
                                tile.thread_columns, tile.bands, tile.teams)
-
-
-def _in_teams(tile: Tile, product: Value, grid: GridLimits, has_epilogue: bool) -> Tile:
-    """The tile with as many teams as its depth and the machine allow, if there is at most one tile
-    per compute unit: with one team, threads wait for memory at each step."""
-    m, n, k = *product.shape[-2:], product.args[0].shape[-1]
-    tiles = math.ceil(m / tile.rows) * math.ceil(n / tile.columns) * math.prod(product.shape[:-2])
-    if tiles > grid.compute_units:
-        return tile
-    teams = TEAMS_MOST
-    while teams > 1:
-        depth = teams * TEAM_DEPTH
-        more = replace(tile, depth=depth, teams=teams)
-        if (depth <= k and more.threads <= min(TEAMS_THREADS, grid.threads) and more.shared(
-                summing(product.dtype).bytes, has_epilogue) <= grid.declared_shared_bytes):
-            return more
-        teams //= 2
-    return tile
 
 
 def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:

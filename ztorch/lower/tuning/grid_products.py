@@ -8,13 +8,30 @@ from ztorch.lower.tuning.table import CHOSEN, row
 
 GRID_TILES = row(
     "GRID_TILES", (
-        (128, 128, 8, 8, 8), (128, 64, 8, 8, 4), (64, 128, 8, 4, 8), (64, 64, 16, 4, 4),
+        (128, 128, 8, 8, 8), (64, 128, 8, 8, 8), (128, 64, 8, 8, 8), (64, 64, 8, 8, 8),
+        (128, 64, 16, 8, 4), (64, 128, 16, 4, 8), (64, 64, 16, 8, 4), (64, 64, 16, 4, 4),
         (32, 64, 16, 2, 4), (64, 32, 16, 4, 2), (32, 32, 16, 2, 2), (16, 64, 16, 1, 4),
         (16, 32, 16, 1, 2), (16, 16, 16, 1, 1), (8, 16, 16, 1, 1), (8, 8, 8, 1, 1)),
     "rows, columns, depth of a strip; rows and columns of one thread",
     "the tiles that are tried for a product by threads", CHOSEN)
-SHARED_LOAD_COST = row(
-    "SHARED_LOAD_COST", 1.5, "multiply-adds", "the time of a load from shared memory", CHOSEN)
+READ_COST = row(
+    "READ_COST", (0.25, 2.0), "multiply-adds",
+    "the time of a thread's load of an element from shared memory: to start instructions, and of "
+    "shared memory",
+    "fitted to the predictions of convolutions on an H200, which it repeats within 3 %")
+STRIP_COST = row(
+    "STRIP_COST", (3.4, 20.0), "multiply-adds",
+    "the time to copy an element of a strip, likewise",
+    "fitted to the same predictions")
+STRIP_WAIT = row(
+    "STRIP_WAIT", (480, 200), "cycles",
+    "the time for which a lone tile waits for a strip, and that from its last product of one to "
+    "the first of the next",
+    "read from the predictions of 1000 x 1000 x 100 and 2 x 1024 x 1024 on an H200")
+SCHEDULED_THREADS = row(
+    "SCHEDULED_THREADS", 128, "threads",
+    "a subgroup for each scheduler of a compute unit, the busiest of which has one more where they "
+    "are no multiple", CHOSEN)
 GRID_TILE_START = row(
     "GRID_TILE_START", 32, "steps along k", "the time to begin and finish a tile", CHOSEN)
 STRIP_PADDING = row(
@@ -36,13 +53,12 @@ TEAMS_THREADS = row(
     "the most threads of all teams of a workgroup: as many as the largest tile has", CHOSEN)
 TEAM_DEPTH = row(
     "TEAM_DEPTH", 16, "steps along k", "the part of a strip that each team multiplies", CHOSEN)
-SPLIT_DEPTH_TEAMS = row(
-    "SPLIT_DEPTH_TEAMS", 2048, "steps along k",
-    "SPLIT_DEPTH of products by threads, whose depth teams divide first", CHOSEN)
-FEW_ROWS = row(
-    "FEW_ROWS", 64, "rows",
-    "the most rows for which a product by threads uses wide tiles, one for each compute unit",
-    "predicted for an H200: 4 to 64 rows of 4,096 x 4,096 take a half to a fifth of the time")
+SPLIT_DEPTH_THREADS = row(
+    "SPLIT_DEPTH_THREADS", 96, "steps along k", "SPLIT_DEPTH of products by threads",
+    "predicted for an H200: 8 x 1024 x 1024 takes 10.6 us in 8 parts, 12.6 in 4")
+SPLIT_START = row(
+    "SPLIT_START", 1 << 18, "multiply-adds of a compute unit",
+    "the time between parts and their sum: a microsecond of an H200", CHOSEN)
 FEW_ROWS_TILES = row(
     "FEW_ROWS_TILES", (
         (4, 128, 16, 4, 4), (8, 128, 16, 8, 4), (16, 128, 16, 8, 4), (32, 128, 16, 8, 8),
@@ -50,17 +66,6 @@ FEW_ROWS_TILES = row(
     "rows, columns, depth of a strip; rows and columns of one thread",
     "the tiles for so few rows; the smallest one that holds all rows is tried, too",
     "predicted for an H200: tiles of 64 columns take 1.2 times as long, of 32 1.6 times")
-FEW_ROWS_COLUMNS = row(
-    "FEW_ROWS_COLUMNS", 128, "columns", "the columns of FEW_ROWS_TILES", CHOSEN)
-FEW_ROWS_DEPTH = row(
-    "FEW_ROWS_DEPTH", 96, "steps along k",
-    "the least depth of each part where such a product is split along k",
-    "predicted for an H200: 8 x 1024 x 1024 takes 10.6 us in 8 parts, 12.6 in 4")
-FEW_ROWS_SHARE = row(
-    "FEW_ROWS_SHARE", 0.2, "share of the compute units",
-    "the least share that must have a tile for such tiles to be used",
-    "predicted for an H200: 32 x 512 x 784 takes 12 us for 15.5 where a quarter has one, 32 x 128 "
-    "the same where a sixteenth has one")
 SPLIT_DEPTH = row(
     "SPLIT_DEPTH", 256, "steps along k",
     "the least depth of each part where a product is split along k", CHOSEN)
@@ -133,6 +138,10 @@ MMA_REGISTERS = row(
     "the most registers of 32 bits in which a thread may hold sums and loaded parts of strips",
     "read in machine code: of 128 registers that GPUs leave a thread, the other 48 hold addresses "
     "and operands; with 96 there are spills")
+LOAD_REGISTERS = row(
+    "LOAD_REGISTERS", 4, "registers",
+    "those of a load of few elements, beside theirs: their place, and whether they are inside",
+    "read in machine code: with 3, 4099 x 1030 x 77 spills on sm_75")
 MMA_STAGED_SUMS = row(
     "MMA_STAGED_SUMS", 128, "registers",
     "the most registers of a thread for sums where copies to shared memory pass no registers; half "
