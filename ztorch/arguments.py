@@ -37,11 +37,13 @@ def checked(function: _F) -> _F:
     @functools.wraps(function)
     def run(*args: Any, **keywords: Any) -> Any:
         signature, files, functions = _declared(function)
-        try:
-            bound = signature.bind(*args, **keywords).arguments
-        except TypeError as error:
-            raise misfit(_label(function, args), signature.parameters, args, keywords,
-                         str(error)) from None
+        if not files and not functions:
+            try:
+                return function(*args, **keywords)
+            except TypeError:  # caused by the call, or by something inside
+                _bound(function, signature, args, keywords)
+                raise
+        bound = _bound(function, signature, args, keywords)
         for name, optional in files:
             if name in bound and not (optional and bound[name] is None):
                 file_name(f"{_label(function, args)}({name}=...)", bound[name])
@@ -52,6 +54,16 @@ def checked(function: _F) -> _F:
         return function(*args, **keywords)
 
     return cast(_F, run)
+
+
+def _bound(function: Callable[..., Any], signature: inspect.Signature, args: tuple[Any, ...],
+           keywords: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name, or an error that says how they do not fit."""
+    try:
+        return signature.bind(*args, **keywords).arguments
+    except TypeError as error:
+        raise misfit(_label(function, args), signature.parameters, args, keywords,
+                     str(error)) from None
 
 
 def written(signature: inspect.Signature) -> str:

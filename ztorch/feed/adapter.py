@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.config import positive
 from ztorch.dtypes import DType, dtype, i32
-from ztorch.errors import ConfigError, DataError, Unsupported
+from ztorch.errors import DataError, Unsupported
 from ztorch.feed.columns import as_array, check_weights, one_per_row, pad, reads_in_place, store
 from ztorch.feed.frames import columns_of, is_frame
 from ztorch.feed.parts import of_outputs, parts_by_name
@@ -17,7 +18,7 @@ from ztorch.feed.ports import InputPort, TargetPort
 from ztorch.feed.sequences import Ragged, Sequences
 from ztorch.feed.sources import need_no_mapping
 from ztorch.feed.texts import TextReader
-from ztorch.runtime.buckets import BATCH, Buckets, parse_open_axes
+from ztorch.runtime.buckets import Buckets, parse_open_axes
 
 if TYPE_CHECKING:
     from ztorch.runtime.loaded_program import BoundCall
@@ -34,22 +35,8 @@ def rows_of(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-def checked_batch_size(requested: int | None, buckets: Buckets) -> int:
-    """The rows of a batch: as many as a user asks for, or the most that the program is compiled
-    for. One that is compiled for a single size takes that size only."""
-    compiled = buckets.batch_size
-    if requested is None or positive("batch_size", requested) == compiled:
-        return compiled
-    sizes = buckets.axes[BATCH]
-    if len(sizes) > 1 and requested < compiled:
-        return int(requested)
-    up_to = "up to " if len(sizes) > 1 else ""
-    raise ConfigError(f"batch_size={requested}, but this program is compiled for {up_to}{compiled} "
-                      "rows at a time; omit batch_size, or compile with batch_size="
-                      f"{requested if len(sizes) == 1 else (*sizes, requested)}")
-
-
-class DataAdapter(NamedTuple):
+@dataclass(frozen=True)
+class DataAdapter:
     """Turns users' x, y and sample_weight into the arrays that one program takes."""
 
     buckets: Buckets
@@ -90,14 +77,14 @@ class DataAdapter(NamedTuple):
                    stateful, tuple(port.partition("/")[2] for port in functions["predict"].outputs),
                    metadata.pipeline)
 
-    @property
+    @cached_property
     def dtypes(self) -> dict[str, DType]:
         """The dtype of each input and target, by port."""
         return {**{p.port: p.dtype for p in self.input_ports},
                 **{p.port: p.dtype for p in (*self.target_ports, *self.weight_ports)},
                 **{f"lengths/{axis}": i32 for axis in self.open_axes}}
 
-    @property
+    @cached_property
     def open_axes(self) -> list[str]:
         """The names of the axes whose size varies, without that of the batch."""
         return list(self.buckets.axes)[1:]
@@ -108,6 +95,8 @@ class DataAdapter(NamedTuple):
 
     def sizes(self, columns: Columns) -> tuple[int, ...]:
         """The sizes of the bucket that holds all these rows in one batch."""
+        if not self.open_axes:
+            return (rows_of(columns),)
         lengths = self.lengths(columns)
         self.buckets.check_batchable(lengths)
         return (rows_of(columns), *[int(n.max()) for n in lengths.values()])
@@ -116,7 +105,7 @@ class DataAdapter(NamedTuple):
         """Whether rows may be in one batch: of one size along axes that are never padded."""
         return self.buckets.can_be_batched(self.lengths(columns))
 
-    @property
+    @cached_property
     def several_inputs(self) -> bool:
         """Whether there are several inputs; they have names then."""
         return len(self.input_ports) > 1
@@ -155,7 +144,8 @@ class DataAdapter(NamedTuple):
             if isinstance(value, tuple):
                 raise DataError(f"x{suffix} is a tuple of {len(value)}; pass its parts one by one, "
                                 "such as fit(*data)")
-            need_no_mapping(value, f"x{suffix}")
+            if type(value) is not np.ndarray:
+                need_no_mapping(value, f"x{suffix}")
             return self._with_lengths({first.port: first.rows(value, f"x{suffix}")}, suffix)
         if is_frame(value):
             columns_by_name = columns_of(value)

@@ -76,7 +76,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
             else:
                 self._late.keep()
                 if not (program.metadata.whole_batches or self._late.takes_any(self)
-                        or self.is_class):  # a class takes rows of other lengths later
+                        or self.own_call is not None):  # it takes rows of other lengths later
                     self._late = None
                 return program
         self._programs = None
@@ -110,7 +110,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
 
         if not self.knows_inputs:
             self.build(row_shapes(x, batch_size or ROWS if self.own_call else None))
-        for part in (batches_inputs(x, few=True) or (x,)) if self.is_class else ():
+        for part in (batches_inputs(x, few=True) or (x,)) if self.own_call is not None else ():
             if hasattr(part, "shape"):
                 self._open_axes_that_vary(tuple(part.shape[1:]))
         if self._late is not None and self._late.follows_data and self.axis_names:

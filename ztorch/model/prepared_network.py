@@ -24,6 +24,18 @@ class PreparedNetwork(CompiledNetwork, abstract=True):
             programs = self._programs_for(function)
         return programs.running(function, batch_size, weighted or {}, self.sizes_beside)
 
+    def ready(self) -> Program | None:
+        """The program of `compile`, if all that a prediction needs are the model's newest weights;
+        else None. A service calls it for each request, so it takes no lock."""
+        programs = self._programs
+        if programs is None or self._late is not None or not programs.fit(self):
+            return None
+        program = programs.compiled
+        if programs.training is not program:  # a callback asks
+            return None
+        program.take_weights()
+        return program
+
     def _programs_for(self, function: str) -> ModelPrograms:
         """The programs of the network, compiled for a function."""
         if self._programs is not None and not self._programs.fit(self):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ConfigError
+from ztorch.feed.row_shapes import row_count
 from ztorch.model.prepared_network import PreparedNetwork
 from ztorch.model.programs import not_compiled
 from ztorch.names.keras_calls import as_in_keras
@@ -58,6 +59,10 @@ class RunnableNetwork(PreparedNetwork, Verbs, abstract=True):
 
         need_batch_size("predict", batch_size)
         self.need_call("predicted with")
+        if batch_size is None and steps is None and callbacks is None:
+            ready = self.ready()
+            if ready is not None:
+                return ready.predict_for(self, x, None, verbose, None, None, out)
         x = can_be_looked_at(x)
         with self.preparing:
             self.need_compiled()
@@ -91,6 +96,9 @@ class RunnableNetwork(PreparedNetwork, Verbs, abstract=True):
             (3, 1)
         """
         self.need_call("predicted with")
+        ready = self.ready()
+        if ready is not None and ((rows := row_count(x)) is None or rows <= ready.batch_size):
+            return ready.predict_on_batch(x, out)
         with self.preparing:
             self.need_compiled()
             self.learn_shapes(x)

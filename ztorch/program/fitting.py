@@ -16,7 +16,6 @@ from ztorch.callbacks.callback import Callback
 from ztorch.config import flag, fraction
 from ztorch.errors import ConfigError
 from ztorch.feed import loops
-from ztorch.feed.adapter import checked_batch_size
 from ztorch.feed.batches import BatchSource, batches, validation_batches
 from ztorch.feed.device_batches import DeviceBatches
 from ztorch.feed.other_sizes import OtherSizes
@@ -45,7 +44,7 @@ def fit(program: Stateful, fitted: Any, x: Any, y: Any, *, batch_size: int | Non
     arguments are those of `Program.fit`."""
     _check_fit(program, sample_weight, class_weight, nan, steps_per_epoch, validation_steps,
                validation_batch_size, validation_freq)
-    rows = checked_batch_size(batch_size, program.buckets)
+    rows = program.buckets.rows(batch_size)
     user_callbacks = as_callbacks(callbacks, _USER)
     for callback in user_callbacks:
         callback.before_fit(program)
@@ -93,7 +92,7 @@ def evaluate(program: Stateful, evaluated: Any, x: Any, y: Any, batch_size: int 
     """The scores of a program by name, for `evaluated`, the model or program that was called. With
     `as_given`, small batches from an iterator are steps of their own. The other arguments are those
     of `Program.evaluate`."""
-    rows = checked_batch_size(batch_size, program.buckets)
+    rows = program.buckets.rows(batch_size)
     check_count("steps", steps)
     feed = feed_for(program, x)
     sizes = _sizes_evaluated(program, as_given, steps is not None or callbacks is not None)

@@ -11,7 +11,7 @@ import numpy as np
 from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.config import flag
-from ztorch.feed.adapter import Columns, checked_batch_size, rows_of
+from ztorch.feed.adapter import Columns, rows_of
 from ztorch.feed.call_pool import CallPool, run_into_new
 from ztorch.feed.sources import is_stream
 from ztorch.names.keras_calls import as_in_keras
@@ -71,7 +71,7 @@ class Predictor(Stateful):
                     steps: int | None, callbacks: Any, out: Any, as_given: bool = False) -> Any:
         """The result of `predict`; `predicted` is the model that callbacks see."""
         need_batch_size("predict", batch_size)
-        size = checked_batch_size(batch_size, self.buckets)
+        size = self.buckets.rows(batch_size)
         if steps is None and callbacks is None:
             if dispatch.is_tensor(x) and out is None:
                 return self._as_declared(dispatch.predict(self, x))

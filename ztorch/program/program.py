@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
 from ztorch.errors import ArtifactError, ConfigError
-from ztorch.feed.adapter import checked_batch_size
 from ztorch.files.kinds import BadValue
 from ztorch.program.predictor import Predictor
 from ztorch.program.running_optimizer import RunningOptimizer
@@ -58,7 +58,7 @@ class Program(Verbs, Predictor):
             self.need(function)
         programs = self.relatives() if self.relatives is not None else None
         if programs is not None and (weighted or programs.training is not self):
-            size = checked_batch_size(batch_size, self.buckets) if weighted else None
+            size = self.buckets.rows(batch_size) if weighted else None
             return programs.running(function, size, weighted or {}, {})
         return nullcontext(self)
 
@@ -86,7 +86,7 @@ class Program(Verbs, Predictor):
                 raise ConfigError(f"this pipeline does not fit program {self.name!r}: "
                                   f"{error}") from None
         self.metadata = self.metadata.replace(pipeline=record)
-        self.adapter = self.adapter._replace(pipeline=record)
+        self.adapter = replace(self.adapter, pipeline=record)
 
     def predict_table(self, table: Any) -> Predictions:
         """Predicts for the rows of a table, using the pipeline of this program.

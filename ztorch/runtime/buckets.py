@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from ztorch.errors import DataError
+from ztorch.config import positive
+from ztorch.errors import ConfigError, DataError
 from ztorch.real_sizes import OpenAxis
 
 BATCH = "batch"  # the axis of rows, which comes first
@@ -89,6 +90,20 @@ class Buckets:
     def batch_size(self) -> int:
         """The largest number of rows of a call."""
         return self.largest[0]
+
+    def rows(self, requested: int | None) -> int:
+        """The rows of a batch: as many as a user asks for, or the most that the program is compiled
+        for. One that is compiled for a single size takes that size only."""
+        compiled = self.batch_size
+        if requested is None or positive("batch_size", requested) == compiled:
+            return compiled
+        sizes = self._sizes[0]
+        if len(sizes) > 1 and requested < compiled:
+            return int(requested)
+        up_to = "up to " if len(sizes) > 1 else ""
+        raise ConfigError(f"batch_size={requested}, but this program is compiled for {up_to}"
+                          f"{compiled} rows at a time; omit batch_size, or compile with batch_size="
+                          f"{requested if len(sizes) == 1 else (*sizes, requested)}")
 
     def name(self, verb: str, sizes: Sizes) -> str:
         """The function of the bucket with exactly these sizes."""
