@@ -193,6 +193,19 @@ def test_ratios_and_norms_of_integers_do_not_wrap() -> None:
                                (WHOLE - 0.5) / 2.0)
 
 
+@together()
+@pytest.mark.parametrize("op", [
+    lambda x: zt.ops.average_pool(x[..., None], 2, 1, "same"), lambda x: zt.ops.average_pool(x[..., None], 2),
+    lambda x: zt.ops.upsample(x[..., None], 2, "bilinear"), lambda x: zt.ops.rotary(x),
+    lambda x: zt.ops.categorical_crossentropy(np.eye(4)[None, [0, 2, 3]], x, from_logits=True),
+    lambda x: zt.ops.binary_crossentropy(np.ones((1, 3, 4)), x, from_logits=True),
+    lambda x: zt.ops.sparse_categorical_crossentropy(np.array([[0, 2, 3]]), x, from_logits=False),
+    lambda x: zt.ops.ctc_loss(np.array([[1]]), x, np.array([1]), np.array([3]))])
+def test_integers_are_not_rounded_again(op: Callable[[Any], Any]) -> None:
+    x = np.array([[[1, 2, 3, 5], [2, 1, 7, 4], [4, 4, 1, 2]]])
+    np.testing.assert_array_equal(op(x), op(x.astype(np.float64)))
+
+
 @pytest.mark.parametrize("ord", [-1, -2, -3.5])
 def test_norms_of_negative_orders(ord: float) -> None:
     """The smallest number decides; its power alone would overflow."""

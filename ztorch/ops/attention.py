@@ -10,6 +10,7 @@ import numpy as np
 from ztorch.dtypes import boolean
 from ztorch.graph.op import OPS, Sample, constant, normal_axes, op, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.formulas import as_floats
 
 _MASK = np.array([[[True, False, True, True, False]], [[False] * 5]])  # query 2 sees nothing
 
@@ -183,14 +184,15 @@ def rotary(x: Value, axis: int = -2, max_wavelength: float = 10000.0) -> Value:
     the distance of their positions.
 
     Args:
-        x: Float tensor whose last axis has an even size.
+        x: Tensor of numbers whose last axis has an even size.
         axis: Axis of the positions, not the last one. Default: `-2`.
         max_wavelength: Limit of the wavelengths, in units of `2 * pi` positions. Default:
             `10000.0`.
 
     Returns:
-        A tensor of the shape and dtype of `x`.
+        A tensor of the shape and dtype of `x`; float64 for integers.
     """
+    [x] = as_floats(x)
     dim, [at] = x.shape[-1], normal_axes(axis, x.rank)
     if dim % 2 or at == x.rank - 1:
         raise shape_error(f"ops.rotary rotates pairs of the last axis by positions on axis {axis}; "

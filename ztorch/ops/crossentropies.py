@@ -47,6 +47,7 @@ def binary_crossentropy(target: Value, output: Value, from_logits: bool = False)
     if target.shape != output.shape:
         raise shape_error("ops.binary_crossentropy compares element by element, not", target.shape,
                           output.shape)
+    [output] = as_floats(output)
     y = OPS.cast(target, output.dtype)
     if from_logits:
         return OPS.softplus(output) - output * y
@@ -73,6 +74,7 @@ def categorical_crossentropy(target: Value, output: Value, from_logits: bool = F
     if target.shape != output.shape:
         raise shape_error("ops.categorical_crossentropy compares element by element, not",
                           target.shape, output.shape)
+    [output] = as_floats(output)
     y, x = (OPS.moveaxis(v, axis, -1) for v in (OPS.cast(target, output.dtype), output))
     return -OPS.sum(y * log_probabilities(x, from_logits), axis=-1)
 
@@ -92,7 +94,7 @@ def sparse_categorical_crossentropy(target: Value, output: Value, from_logits: b
     Returns:
         A tensor without that axis.
     """
-    x = OPS.moveaxis(output, axis, -1)
+    [x] = as_floats(OPS.moveaxis(output, axis, -1))
     if target.rank == x.rank and target.shape[-1:] == (1,):
         target = OPS.squeeze(target, -1)
     if target.shape != x.shape[:-1]:
@@ -101,7 +103,6 @@ def sparse_categorical_crossentropy(target: Value, output: Value, from_logits: b
     labels = OPS.cast(target, "int32")
     if not from_logits:
         return -at_label(log_probabilities(x, from_logits), labels)
-    [x] = as_floats(x)
     if not x.size:
         return OPS.full(labels.shape, 0.0, x.dtype)
     # The logarithm of a row is subtracted from one element: from all, each would have to be kept

@@ -8,6 +8,7 @@ from ztorch.graph.composition import composition
 from ztorch.graph.op import OPS, Sample, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.ctc_beams import beam_search
+from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 
 _COUNTS = np.array([2, 1], np.int32)
@@ -38,6 +39,7 @@ def ctc_loss(target: Value, output: Value, target_length: Value, output_length: 
                           output.shape)
     from ztorch.ops.kernel_ctc import unlikelihood  # imported late: other ops need no kernels
 
+    [output] = as_floats(output)
     labels, label_counts, step_counts = (
         OPS.cast(x, "int32") for x in (target, target_length, output_length))
     logs = OPS.log_softmax(widened(output), axis=-1)

@@ -10,6 +10,7 @@ from ztorch.graph.op import OPS, Sample, constant, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.ops.blending import blend
+from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings
 
@@ -94,7 +95,7 @@ def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
     """The mean of each window over the axes between batch and channels. Padding does not count.
 
     Args:
-        x: Float tensor `(batch, *axes, channels)`.
+        x: Tensor `(batch, *axes, channels)` of numbers. Integers become float64.
         size: Size of the window: an integer, or one for each axis.
         stride: Step of the window. `None` means `size`, so that windows do not overlap. Default:
             `None`.
@@ -109,6 +110,7 @@ def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
         >>> average_pool(leaf("input", "x", (1, 7, 3), "float32"), 2).shape
         (1, 3, 3)
     """
+    [x] = as_floats(x)
     windows, places, inside = _windows_of(x, size, stride, padding, 0)
     counts = np.ones((1,) * (x.rank - 1))
     for axis, along in enumerate(inside):
@@ -141,7 +143,7 @@ def upsample(x: Value, size: Sizes, interpolation: str = "nearest") -> Value:
     """The axes between batch and channels, enlarged by whole factors.
 
     Args:
-        x: Tensor `(batch, *axes, channels)`; floats for `"bilinear"`.
+        x: Tensor `(batch, *axes, channels)`; `"bilinear"` makes float64 of integers.
         size: Factor: an integer, or one for each axis.
         interpolation: `"nearest"` repeats elements, `"bilinear"` interpolates between their
             centers. Default: `"nearest"`.
@@ -158,7 +160,7 @@ def upsample(x: Value, size: Sizes, interpolation: str = "nearest") -> Value:
         raise shape_error("upsampling needs (batch, *axes, channels), not", x.shape)
     if interpolation not in ("nearest", "bilinear"):
         raise shape_error(f"interpolation {interpolation!r} is neither 'nearest' nor 'bilinear'")
-    along = _repeat if interpolation == "nearest" else _interpolated
+    along, [x] = (_repeat, [x]) if interpolation == "nearest" else (_interpolated, as_floats(x))
     for axis, times in enumerate(for_each("size", size, x.rank - 2), 1):
         if times > 1:
             x = along(x, axis, times)
