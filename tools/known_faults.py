@@ -291,4 +291,5 @@ FAULTS = [
     Fault("model", "ztorch/model/keras_compiling.py", "if room is metrics and", "if room is losses and", "model/test_keras_compiling.py"),
     Fault("runtime", "ztorch/runtime/worker_trials.py", "int(cycles / AWAKE_CYCLES) + 1", "int(cycles / AWAKE_CYCLES)", "training/test_stretches.py"),
     Fault("sources", "ztorch/sources/artifacts.py", "states[name].role != \"weight\"", "states[name].role == \"weight\"", "sources/test_resuming.py"),
+    Fault("metrics", "ztorch/metrics/curves.py", "tp[low] - slope * p[low]", "tp[low] + slope * p[low]", "metrics/test_metrics.py"),
 ]

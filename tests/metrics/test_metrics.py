@@ -60,6 +60,15 @@ def test_precision_of_the_largest_of_each_row():
         metrics.Precision(top_k=4)(y_true, y_pred)
 
 
+@pytest.mark.parametrize("curve, thresholds, expected", [
+    ("PR", 3, 0.63257194), ("PR", 5, 0.80078650), ("ROC", 3, 2 / 3), ("ROC", 5, 7 / 9)])  # Keras'
+def test_areas_under_curves(curve, thresholds, expected):
+    y_true = np.array([[0], [0], [1], [1], [0], [1]], np.float32)
+    y_pred = np.array([[0.1], [0.5], [0.3], [0.9], [0.6], [0.7]], np.float32)
+    area = metrics.AUC(num_thresholds=thresholds, curve=curve)(y_true, y_pred)
+    assert float(area) == pytest.approx(expected, rel=1e-6)
+
+
 def test_nan_is_not_among_the_best():
     y_pred = np.where([[0], [1], [0], [0]], np.nan, PREDICTED)
     y_pred[2, 1] = np.nan  # beside the label
