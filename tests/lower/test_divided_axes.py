@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cases.proposals import proposed, x
-from tests.parity import HERE, Job, agree, compiled
+from tests.cases.proposals import AVX2, proposed, x
+from tests.parity import HERE, Job, agree, compiled, plan_of
 from ztorch import ops
 from ztorch.graph.value import Graph
+from ztorch.ir.text import show
 
 CASES = [((10, 65), (2, 4)), ((3, 17), (2, 3)), ((5, 33), (1, 7)), ((16,), (5,)), ((7, 4), (3, 9)),
          ((2, 3, 19), (2, 1, 3))]
@@ -24,6 +25,8 @@ def test_tiles(shape: tuple[int, ...], times: tuple[int, ...]) -> None:
 
 
 def test_rows_of_a_line_or_more() -> None:
-    """Shorter ones leave lanes empty."""
+    """Shorter ones fill vectors together."""
     assert "order(0, 1)" in proposed(ops.tile(x(10, 65), (1, 4)))
-    assert "order(0)" in proposed(ops.tile(x(10, 5), (1, 4)))
+    plan, _ = plan_of(Graph({"y": ops.tile(x(10, 5), (1, 4))}), AVX2)
+    text = show(plan.steps[-1].kernel)
+    assert text.count("store") == 3 and "gather" not in text, text

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cases.grouping import together
+from tests.cases.proposals import proposed, x
 from tests.parity import HERE, Job, Module, plan_of
 from ztorch.codegen.targets import TARGETS
 from ztorch.graph.op import OPS, constant, leaf
@@ -100,3 +101,19 @@ def test_blocks_of_pixels(block: int, channels: int, level: str) -> None:
         np.testing.assert_array_equal(module.run(1, threads)[0], 2 * data)
     plan, _ = plan_of(jobs[0].graph, TARGETS["avx2"].limits)
     assert "gather" not in "".join(show(step.kernel) for step in plan.steps)
+
+
+def test_short_rows_are_reduced_in_short_vectors() -> None:
+    """Half of the lanes where they hold a row; sums and extremes are NumPy's at each level."""
+    assert [proposed(OPS.sum(x(512, n), axis=1)).split()[1] for n in (3, 4, 5, 9)] == [
+        "lanes(4)", "lanes(4)", "lanes(8)", "lanes(8)"]
+    data = {n: random.normal(size=(90, n)).astype(np.float32) for n in (2, 3, 4, 5, 8)}
+    leaves = {n: leaf("input", "x", a.shape, "float32") for n, a in data.items()}
+    jobs = [Job(Graph({"y": OPS.sum(OPS.exp(v), axis=1), "z": OPS.max(v, axis=1)}), {v: data[n]})
+            for n, v in leaves.items()]
+    for level in HERE[1:]:
+        module = Module(jobs, level)
+        for k, a in enumerate(data.values()):
+            sums, most = module.run(k, 1)
+            np.testing.assert_allclose(sums, np.exp(a.astype(np.float64)).sum(1), rtol=1e-6)
+            np.testing.assert_array_equal(most, a.max(1))

@@ -32,16 +32,19 @@ from ztorch.lower.tuning import (
     RECOMPUTE_SLOTS,
     ROW_SUM_VECTORS,
     ROW_SUMS,
+    SHORTEST_VECTOR,
     SIDE_BY_SIDE_MAX,
 )
 
 
 def propose(region: Region, limits: Limits) -> RowSchedule:
-    """All lanes, and several accumulators along a row, or several vectors of columns: with one
-    accumulator, each addition would wait for the previous one."""
+    """All lanes, or half or a quarter of them where these hold a row, and several accumulators
+    along a row, or several vectors of columns: with one, each addition would wait for the last."""
     phases, axes, lanes = Phases(region), axes_of(region), limits.lanes(widest(region))
     passes = list(phases.passes([*region.stores, *phases.in_row(axes, limits)]))
     if not axes.by_columns:
+        while axes.inner and lanes > SHORTEST_VECTOR and axes.inner[-1].extent <= lanes // 2:
+            lanes //= 2
         sums = tuple(_sums(phases, axes, lanes, s, stores) if lanes > 1 else 1
                      for _, stores, s in passes)
         return RowSchedule(lanes, sums, 1)

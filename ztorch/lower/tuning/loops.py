@@ -36,6 +36,8 @@ LONG_ROW_VECTORS = row(
     "LONG_ROW_VECTORS", 8, "times",
     "the least length of a row, in these groups of vectors, if it is not a multiple of a group",
     "chosen: the masked rest costs as much as a whole iteration")
+SHORTEST_VECTOR = row(
+    "SHORTEST_VECTOR", 4, "lanes", "the shortest vector along a row that fits in it", CHOSEN)
 SHUFFLED_VECTORS = row(
     "SHUFFLED_VECTORS", 4, "vectors",
     "the most vectors that one of a block of short rows is shuffled out of", CHOSEN)
