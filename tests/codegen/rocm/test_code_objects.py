@@ -112,7 +112,7 @@ def test_a_tile_is_multiplied_without_moving_it() -> None:
     lines = assemble.assembly(text, chip).splitlines()
     first = next(k for k, line in enumerate(lines) if "fmac" in line)
     between = lines[first:next(k for k in range(first, len(lines)) if "s_cbranch" in lines[k])]
-    assert sum(line.count("fmac") for line in between) == 128  # of eight steps along k
+    assert sum(line.count("fmac") for line in between) == 512  # eight steps along k of 8 x 8 numbers
     assert not any("v_mov" in line or "scratch" in line for line in between)
 
 
