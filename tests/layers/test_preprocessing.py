@@ -76,10 +76,15 @@ def test_bicubic_is_torchs(data_format: str) -> None:
 
 
 def test_bicubic_pixels_do_not_mix_with_padding() -> None:
-    model = Sequential([L.Input((None, 4, 1)), L.UpSampling2D(2, interpolation="bicubic"),
-                        L.GlobalAveragePooling2D()])
+    """Images of other heights are compiled for their own; a program of several heights is refused."""
+    layers = [L.UpSampling2D(2, interpolation="bicubic"), L.GlobalAveragePooling2D()]
+    model = Sequential([L.Input((None, 4, 1)), *layers])
+    for height in (5, 7):
+        x = np.random.default_rng(height).normal(size=(2, height, 4, 1)).astype(np.float32)
+        alone = Sequential([L.Input((height, 4, 1)), *layers])
+        np.testing.assert_array_equal(model.predict(x), alone.predict(x))
     with pytest.raises(Unsupported, match="layer 'up_sampling2d' would mix padding"):
-        model.predict(np.zeros((2, 5, 4, 1)))
+        Sequential([L.Input((None, 4, 1)), *layers]).compile("cpu", sizes={"axis1": (8, 16)})
 
 
 @pytest.mark.parametrize(("length", "wanted", "antialias"), [(5, 9, False), (9, 4, False),

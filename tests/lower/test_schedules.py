@@ -53,7 +53,7 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3),
     "cluster_rows": (1, 2), "cluster_columns": (1, 2), "taps": (1, 3), "patch": ((1, 8, 8),),
     "ways": POWERS[:5], "block": (16, 32, 48, 64), "step": (1, 2, 3), "subgroups": (1, 2, 4), "high": (1, 2), "held": (0, 1),
-    "steps": (1, 3, 4), "tables": (0, 1, 3, 8), "teams": (1, 2, 3, 4, 8)}
+    "steps": (1, 3, 4), "tables": (0, 1, 3, 8), "teams": (1, 2, 3, 4, 8), "bands": (1, 2, 3, 4, 8)}
 
 
 def main_step(one: Job, limits: Limits) -> KernelStep:

@@ -70,7 +70,7 @@ def test_a_kernel_whose_buffers_fit_the_cache_is_faster() -> None:
     assert fits < not_quite
 
 
-@pytest.mark.parametrize("name", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx942"])
+@pytest.mark.parametrize("name", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx1100"])
 def test_candidates_are_legal_and_lowered(name: str) -> None:
     """Of each kind of these kernels, and the first ones are most like the schedule that they replace."""
     target, kinds = TARGETS[name], set()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,8 +34,7 @@ def rows_of(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-@dataclass(frozen=True)
-class DataAdapter:
+class DataAdapter(NamedTuple):
     """Turns users' x, y and sample_weight into the arrays that one program takes."""
 
     buckets: Buckets
@@ -45,6 +43,8 @@ class DataAdapter:
     weight_ports: tuple[TargetPort, ...] = ()  # of outputs that have separate weights
     stateful: str = ""  # a layer that remembers a state for each row of a batch, if there is one
     outputs: tuple[str, ...] = ()  # the names of all outputs, in their order
+    open_axes: Sequence[str] = ()  # axes whose size varies, without that of the batch
+    dtypes: Mapping[str, DType] = MappingProxyType({})  # of each column, by port
     pipeline: PipelineRecord | None = None  # how tables become the only input
 
     @classmethod
@@ -73,21 +73,13 @@ class DataAdapter:
         weight_ports = {port: TargetPort(port, tuple(w.shape[1:]), dtype(w.dtype))
                         for f in scoring for port, w in f.inputs.items()
                         if port.partition("/")[0] == "weights"}
+        ports: list[InputPort | TargetPort] = [*input_ports, *target_ports, *weight_ports.values()]
+        open_axes = list(buckets.axes)[1:]
         return cls(buckets, tuple(input_ports), tuple(target_ports), tuple(weight_ports.values()),
                    stateful, tuple(port.partition("/")[2] for port in functions["predict"].outputs),
+                   open_axes, {**{p.port: p.dtype for p in ports},
+                               **{f"lengths/{axis}": i32 for axis in open_axes}},
                    metadata.pipeline)
-
-    @cached_property
-    def dtypes(self) -> dict[str, DType]:
-        """The dtype of each input and target, by port."""
-        return {**{p.port: p.dtype for p in self.input_ports},
-                **{p.port: p.dtype for p in (*self.target_ports, *self.weight_ports)},
-                **{f"lengths/{axis}": i32 for axis in self.open_axes}}
-
-    @cached_property
-    def open_axes(self) -> list[str]:
-        """The names of the axes whose size varies, without that of the batch."""
-        return list(self.buckets.axes)[1:]
 
     def lengths(self, columns: Columns) -> dict[str, np.ndarray]:
         """The sizes of rows along each open axis."""
@@ -105,7 +97,7 @@ class DataAdapter:
         """Whether rows may be in one batch: of one size along axes that are never padded."""
         return self.buckets.can_be_batched(self.lengths(columns))
 
-    @cached_property
+    @property
     def several_inputs(self) -> bool:
         """Whether there are several inputs; they have names then."""
         return len(self.input_ports) > 1

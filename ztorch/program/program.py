@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ztorch.arguments import checked
@@ -86,7 +85,7 @@ class Program(Verbs, Predictor):
                 raise ConfigError(f"this pipeline does not fit program {self.name!r}: "
                                   f"{error}") from None
         self.metadata = self.metadata.replace(pipeline=record)
-        self.adapter = replace(self.adapter, pipeline=record)
+        self.adapter = self.adapter._replace(pipeline=record)
 
     def predict_table(self, table: Any) -> Predictions:
         """Predicts for the rows of a table, using the pipeline of this program.
