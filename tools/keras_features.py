@@ -16,11 +16,12 @@ from ztorch.names.names_elsewhere import REPLACEMENTS
 
 HEAD = """# Keras, name by name
 
-The features of Keras {version} and where they are here, by `python -m tools.keras_features >
-docs/keras_features.md` from the registries. A dash means that a name is missing, with the reason.
+Every public name of Keras {version}, and its equivalent in ztorch. A dash means that there is
+none, with the reason. `python -m tools.keras_features > docs/keras_features.md` writes this page.
+
 Layers take Keras' arguments, defaults and weights, and refuse unsupported arguments by name. A
-layer called with `training=False` stays in that mode, as Keras' guides say; Keras 3 itself trains
-it once it is unfrozen.
+layer called with `training=False` stays in that mode, as Keras' guides say; in Keras 3 itself it
+trains once it is unfrozen.
 """
 GROUPS = {  # of Keras: the module here that has the same names
     "layers": zt.layers, "losses": zt.losses, "metrics": zt.metrics, "optimizers": zt.optimizers,
@@ -61,8 +62,6 @@ OTHER_NAMES = {
     ("tree", "traverse"): "-: `tree.map_structure`", ("tree", "MAP_TO_NONE"): "-: of `traverse`",
     ("tree", "assert_same_paths"): "`tree.assert_same_structure`",
     ("tree", "map_shape_structure"): "`tree.map_structure`",
-    ("utils", "set_random_seed"): "`zt.set_seed`",
-    ("utils", "plot_model"): "`program.plot`, `model.summary`",
 }
 
 
@@ -91,7 +90,7 @@ def _modules(keras: Any) -> str:
              REPLACEMENTS.get(name, "-").replace("nothing:", "-:") for name in names}
     count = sum(cell == f"`zt.{name}`" for name, cell in cells.items())
     return (f"\n## keras\n\n{count} of {len(cells)} modules and names are here; the error for "
-            "another one repeats its row.\n\n| Keras | here |\n| --- | --- |\n"
+            "a missing one repeats its row.\n\n| Keras | here |\n| --- | --- |\n"
             + "".join(f"| `{name}` | {cell} |\n" for name, cell in cells.items()))
 
 
