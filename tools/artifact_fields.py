@@ -9,6 +9,7 @@ import ast
 import inspect
 import io
 import json
+import re
 import sys
 import textwrap
 import tokenize
@@ -82,7 +83,7 @@ def tables() -> str:
 def rows(record: type[Record]) -> list[tuple[str, str, str, str]]:
     """Key, values, default and meaning of each field."""
     meanings = comments(record)
-    return [(name.rstrip("_"), field.kind.says,
+    return [(name.rstrip("_"), re.sub(r"\ba (?=[AEIO])", "an ", field.kind.says),
              f"`{json.dumps(field.kind.to_json(field.default))}`" if field.has_default else "",
              meanings[name]) for name, field in record.fields.items()]
 

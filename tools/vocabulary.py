@@ -20,14 +20,14 @@ from ztorch.ir.opcodes import OPCODES
 from ztorch.ops import signature
 from ztorch.ops.complex_values import complex_names
 
-HEAD = """# The vocabulary
+HEAD = """# Ops
 
-Every op of `zt.ops`, from the registry by `python -m tools.vocabulary > docs/ops.md`.
+Every op of `zt.ops`, by subject. `python -m tools.vocabulary > docs/ops.md` writes this page.
 
-Given arrays (NumPy's, or objects with `__array__` or `__dlpack__`), numbers and lists, an op
-returns NumPy arrays. Inside a model it takes values of the graph, and is fused and
-differentiated. Either way it runs as compiled code, and the same arguments give the same bits for
-any number of threads.
+An op on [tensors](guides/arrays.md) returns tensors. On NumPy arrays, objects with `__array__` or
+`__dlpack__`, numbers and lists it returns NumPy arrays. Inside a model it takes symbolic tensors,
+and is fused and differentiated. It always runs as compiled code, and the same arguments give the
+same bits for any number of threads.
 
 `scan`, `while_loop`, `cond` and `checkpoint` take functions, so they are not in these tables:
 [Loops and branches](guides/arrays.md#loops-and-branches).
@@ -45,6 +45,13 @@ COMPLEX = """\
 `complex`, `polar`, `view_as_complex` and `view_as_real` convert between real and complex tensors.
 For complex tensors and arrays, `fft` and its relatives take NumPy's arguments. An op that is not
 in this list raises `Unsupported`:"""
+TITLES = {  # of the sections for files whose names do not say it
+    "blas": "BLAS", "crossentropies": "Cross-entropies", "ctc": "CTC", "eigen": "Eigenvalues",
+    "keras_convolution": "Convolution with Keras' arguments", "linear_pieces": "Piecewise linear",
+    "measures": "Statistics and distances", "network_names": "Networks with Keras' arguments",
+    "odd_numbers": "Parts of numbers", "products": "Products of vectors",
+    "rowwise": "Softmax and other functions of rows", "singular": "Singular values",
+    "update": "Optimizer steps", "without_nans": "Without NaN"}
 COLUMNS = ("op", "result", "dtypes", "gradient", "example", "FLOPs", "bytes")
 # Gradients of ops that no sample can describe.
 _UNSAMPLED = {"slice_by": "yes", "einsum": "yes", "dropout": "yes"}
@@ -59,7 +66,8 @@ def vocabulary() -> str:
         families[public.call.__module__.rpartition(".")[2]].append(public)
     lines = [HEAD]
     for family in sorted(families):
-        lines += [f"## {family}", "", "| " + " | ".join(COLUMNS) + " |",
+        title = TITLES.get(family, family.replace("_", " ").capitalize())
+        lines += [f"## {title}", "", "| " + " | ".join(COLUMNS) + " |",
                   "| --- " * len(COLUMNS) + "|"]
         lines += [_row(public) for public in families[family]]
         lines.append("")

@@ -78,8 +78,8 @@ def shape_text(shape: Iterable[Any], batch: Any) -> str:
 class TensorSpec(Record):
     """An input or an output of a function."""
 
-    name: str = field(TEXT)  # its port: x or y, or if there are several, x/NAME or y/NAME
-    shape: tuple[int, ...] = field(SHAPE)  # its shape with the batch
+    name: str = field(TEXT)  # its name; a port is x or y, or x/NAME or y/NAME of several
+    shape: tuple[int, ...] = field(SHAPE)  # its shape; that of a port includes the batch
     dtype: DType = field(DTYPE)  # dtype of its elements
 
     @property
