@@ -23,6 +23,6 @@ def test_the_tables(table: object) -> None:
 
 
 def test_what_cannot_be_exported_is_named() -> None:
-    [line] = [line for line in PAGE.splitlines() if line.startswith("No word in ONNX: ")]
+    [line] = [line for line in PAGE.splitlines() if line.startswith("Without an equivalent in ONNX: ")]
     assert {word.strip("`.") for word in line.split(": ")[1].split(", ")} == UNWRITABLE
     assert f"opset {OPSET}" in PAGE and len(DTYPES) == 13
