@@ -81,6 +81,14 @@ def test_equal_kernels_share_a_row() -> None:
     assert f"; at best {sum(k.least_cycles for k in times.kernels):,.0f}" in times.text()
 
 
+def test_kernels_whose_workers_never_meet_are_measured_alone() -> None:
+    """Each worker computes its own rows in all steps of this loop."""
+    model = zt.Sequential([L.Input((4, 64)), L.LSTM(64)])
+    program = model.compile("cpu", batch_size=8, threads=2)
+    times = program.explain("predict", measure=True)
+    assert times.measured and all(k.seconds for k in times.kernels)
+
+
 def test_measured_times(tmp_path: Path) -> None:
     model = dense(activation="relu")
     program = model.compile("cpu", batch_size=M, loss="mse", optimizer="adam", threads=1)

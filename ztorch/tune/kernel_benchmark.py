@@ -44,9 +44,9 @@ class KernelBenchmark:
         locations, arena = compact(steps[0].locations)
         self.runs = max(1, min(MAX_RUNS, int(CALL_SECONDS * CYCLES_PER_SECOND
                                              / max(steps[0].cycles, 1.0))))
-        plans = {f"s{k}": Plan(f"s{k}", [], [], [replace(step, locations=locations, barrier=True)],
-                               arena, [], [LoopSpan(0, 1, self.runs)])
-                 for k, step in enumerate(steps)}
+        alone = [replace(step, locations=locations, barrier=True, skipped=False) for step in steps]
+        plans = {f"s{k}": Plan(f"s{k}", [], [], [step], arena, [], [LoopSpan(0, 1, self.runs)])
+                 for k, step in enumerate(alone)}
         spec = describe_program("race", target, plans, Params(target.limits))
         with using(debug=(), dump=None):
             code = cpu_code(plans, target, spec, Watch()).code
