@@ -72,10 +72,10 @@ def page() -> str:
     parts = [HEAD.format(version=keras.__version__), _modules(keras)]
     for group, module in GROUPS.items():
         theirs = importlib.import_module(f"keras.{group}")
-        here = module or getattr(zt, group, None)
+        counterpart = module or getattr(zt, group, None)
         names = [name for name, member in vars(theirs).items()
                  if _counts(group, name, member)]
-        rows = {name: _here(group, name, here) for name in sorted(names)}
+        rows = {name: _here(group, name, counterpart) for name in sorted(names)}
         count = sum(not cell.startswith("-") for cell in rows.values())
         parts.append(f"\n## keras.{group}\n\n{count} of {len(rows)} are here.\n\n"
                      "| Keras | here |\n| --- | --- |\n")

@@ -134,6 +134,6 @@ def _cell(states: Mapping[DType, str]) -> str:
     usual = states[next(d for d in (f32, i32, u32, boolean) if d in states)]
     parts = [usual]
     for state in (NATIVE, VIA, NO):
-        if state != usual and (which := [repr(d) for d, s in states.items() if s == state]):
-            parts.append(f"{state} {' '.join(which)}")
+        if state != usual and (dtypes := [repr(d) for d, s in states.items() if s == state]):
+            parts.append(f"{state} {' '.join(dtypes)}")
     return "; ".join(parts)

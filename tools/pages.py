@@ -230,7 +230,7 @@ def plan_picture() -> str:
 
     recipe = find(MODEL)
     traced = recipe.model.trace(32, "adam", recipe.loss, recipe.metrics)
-    device = target(resolve(DEVICE, here=False).target)
+    device = target(resolve(DEVICE, must_be_local=False).target)
     compiled = compile_functions(traced.functions, device, MODEL)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.svg"

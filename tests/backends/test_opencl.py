@@ -128,7 +128,7 @@ def compiled() -> Any:
 def exported(path: Path, device: str) -> Path:
     """An artifact that predicts on a device which need not be here."""
     traced = small().trace(2)
-    made = compile_functions(traced.functions, target(resolve(device, here=False).target), "small")
+    made = compile_functions(traced.functions, target(resolve(device, must_be_local=False).target), "small")
     write_artifact(path, Snapshot(made.spec, made.code, made.params, traced.metadata))
     return path
 

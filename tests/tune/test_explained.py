@@ -34,7 +34,7 @@ def test_work_of_a_product() -> None:
     assert kernel.flops == 2 * M * K * N
     assert kernel.bytes == 4 * (M * K + K * N + M * N)
     assert kernel.layers == ("dense",) and kernel.runs == 1 and kernel.bound == "compute"
-    row = target_for(resolve("cpu:avx2:zen3", here=False)).limits
+    row = target_for(resolve("cpu:avx2:zen3", must_be_local=False)).limits
     [zen3] = dense().explain(device="cpu:avx2:zen3", batch_size=M).kernels
     assert zen3.least_cycles == zen3.flops / (2 * row.processor.fma_ports * 8)
     [zen4] = dense().explain(device="cpu:avx512:zen4", batch_size=M).kernels

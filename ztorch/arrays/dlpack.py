@@ -62,10 +62,10 @@ def device_of_tensor(x: Any) -> tuple[int, int]:
 def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
     """The result of a tensor's `__dlpack__`; the arguments are those of `__dlpack__`."""
     if dl_device is not None and dl_device[0] == CPU and x.device.partition(":")[0] not in TYPES:
-        here = CPU, 0  # goes through NumPy, whatever the device
+        device = CPU, 0  # goes through NumPy, whatever the device
     else:
-        here = device_of_tensor(x)
-    if dl_device is not None and tuple(dl_device) != here:
+        device = device_of_tensor(x)
+    if dl_device is not None and tuple(dl_device) != device:
         if dl_device[0] != CPU or copy is False:
             raise BufferError(f"a tensor of {x.device} is lent there, or copied to the CPU, not to "
                               f"DLPack's device {tuple(dl_device)}")
@@ -75,7 +75,7 @@ def capsule_of(x: Any, stream: Any, max_version: Any, dl_device: Any, copy: Any)
     if not (versioned or copies):
         raise BufferError("a tensor's memory must not be written, which DLPack can say since "
                           "version 1; pass max_version=(1, 0), or leave copy=False out")
-    if here[0] != CPU:
+    if device[0] != CPU:
         return lent(x.realize().to(x.device, copy=copies).node, stream, versioned)
     if not x.dtype.in_numpy:
         return lent_copy(x, versioned, copies)

@@ -87,9 +87,9 @@ def unique(x: Any, sorted: bool = True, return_index: bool = False, return_inver
     if axis is not None:
         raise Unsupported("ops.unique compares single elements and has no axis=")
     different = unique_all(convert_to_tensor(x))
-    parts = [different.values, *(part for part, wanted in (
+    parts = [different.values, *(part for part, is_returned in (
         (different.indices, return_index), (different.inverse_indices, return_inverse),
-        (different.counts, return_counts)) if wanted)]
+        (different.counts, return_counts)) if is_returned)]
     if size is not None:
         fill = different.values[0] if fill_value is None else fill_value
         more = max(size - len(different.values), 0)

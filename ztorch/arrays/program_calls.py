@@ -117,8 +117,8 @@ def _batch(call: MemoryCall, columns: Mapping[str, Tensor], sizes: Mapping[str, 
             column = compute("pad", (column, (0,) * len(t.shape), missing), {})
         inputs.append(column.node)
     outputs = _outputs(call, inputs, place)
-    ends = {port: {axis + 1: int(which.size(sizes[which.name]))
-                   for axis, which in parse_open_axes(text).items()}
+    ends = {port: {axis + 1: int(open_axis.size(sizes[open_axis.name]))
+                   for axis, open_axis in parse_open_axes(text).items()}
             for port, text in open_axes.items()}
     return {port: tensor_of(n)[tuple(
         slice(rows if axis == 0 else ends.get(port, {}).get(axis)) for axis in range(

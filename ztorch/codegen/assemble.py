@@ -90,8 +90,8 @@ def assembly(text: str, target: Target) -> str:
 
 
 def _emit(text: str, target: Target) -> bytes:
-    here = llvm.modules_compiled() < MOST_MODULES_HERE and not target.llvm_in_child
-    if target.arch == NATIVE and (here or _is_embedded()):
+    in_this_process = llvm.modules_compiled() < MOST_MODULES_HERE and not target.llvm_in_child
+    if target.arch == NATIVE and (in_this_process or _is_embedded()):
         return llvm.object_file(text, _options(target))
     from ztorch.codegen.llvm_child import object_file_in_child  # most programs need no child
 

@@ -57,10 +57,10 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
 
     from ztorch.commands.tracing import traced_model
 
-    target, row, here = _machine(model, device, gpu_name)
+    target, row, device_id = _machine(model, device, gpu_name)
     if row is not None and picture:
         raise click.UsageError("--picture is for CPUs: a GPU's times are printed")
-    if row is not None and measure and not here:
+    if row is not None and measure and not device_id:
         raise click.UsageError(f"--measure needs a device of this machine, such as "
                                f"{target.backend}:0; {target.name} names a chip")
     traced = traced_model(model, batch_size, function, loss, dtype, dict(sizes))
@@ -83,7 +83,7 @@ def explain(model: str, device: str, gpu_name: str | None, function: str,
         if measure:
             from ztorch.commands.explain_measured import measured
 
-            predicted = measured(predicted, graph, here)
+            predicted = measured(predicted, graph, device_id)
     if as_json:
         print(json.dumps({"model": model, "device": target.name, **predicted.to_json()}, indent=1))
     else:
@@ -106,15 +106,15 @@ def _machine(model: str, device: str,
         return target(row.targets[0]), row, ""
     resolved = device_of(model, device)
     target_ = target_for(resolved)
-    here = "" if resolved.ordinal is None else f"{resolved.backend}:{resolved.ordinal}"
+    device_id = "" if resolved.ordinal is None else f"{resolved.backend}:{resolved.ordinal}"
     if target_.backend == "cpu" and not target_.emits_source and gpu_name is None:
-        return target_, None, here
+        return target_, None, device_id
     gpus = gpus_of(target_.name)
     if target_.limits.grid is None or not (gpus or gpu_name):
         raise Unsupported(f"explain: there are no figures for {target_.name}; name a GPU with "
                           f"--gpu: {', '.join(GPUS)}")
     if gpu_name:
-        return target_, gpu(gpu_name), here
+        return target_, gpu(gpu_name), device_id
     # The list queries every driver, so it is only made for a device of this machine.
-    names = [d.name for d in devices() if d.id == here] if here else []
-    return target_, (gpu_of_device(names[0]) if names else None) or gpus[0], here
+    names = [d.name for d in devices() if d.id == device_id] if device_id else []
+    return target_, (gpu_of_device(names[0]) if names else None) or gpus[0], device_id

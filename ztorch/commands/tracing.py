@@ -40,4 +40,4 @@ def device_of(name: str, device: str) -> ResolvedDevice:
 
     if device == "auto" and is_artifact(name):
         return ResolvedDevice(open_artifact(name).targets[0].spec.target, "", None)
-    return resolve(device, here=False)
+    return resolve(device, must_be_local=False)

@@ -63,7 +63,7 @@ def export_c(traced: TracedModel, path: str | os.PathLike[str], *, device: str =
         export_c(model.trace(batch_size=1), "out", weights=program.weights)
         ```
     """
-    target = target_for(resolve(device, here=False))
+    target = target_for(resolve(device, must_be_local=False))
     library_name = name or traced.metadata.name
     library = compile_c(traced.functions, target, library_name, weights, traced.metadata.axes,
                         traced.metadata.open_axes, traced.metadata.pipeline,

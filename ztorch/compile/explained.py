@@ -107,7 +107,7 @@ def _reason(v: Value, source: Value, region: Region, other: Region) -> str:
         return "a kernel has one product"
     if other.size != region.size:
         return f"{v.op.name} has another shape, {'x'.join(map(str, v.shape)) or 'a scalar'}"
-    here = [at for s, at in real_reads(v, region.index(v)) if s is source]
-    if all(at == other.flat[source] for at in here):
+    positions = [at for s, at in real_reads(v, region.index(v)) if s is source]
+    if all(at == other.flat[source] for at in positions):
         return "other kernels run in between"
     return f"{v.op.name} reads its elements at other positions than they are computed"

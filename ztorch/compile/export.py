@@ -60,7 +60,7 @@ def export_traced(traced: TracedModel, path: str | os.PathLike[str], device: str
         return export_web(traced, path, **page or {})
     if format_ == "c":
         return export_c(traced, path, device=device)
-    target = target_for(resolve(device, here=False))
+    target = target_for(resolve(device, must_be_local=False))
     compiled = compile_functions(traced.functions, target, traced.metadata.name)
     write_artifact(path, Snapshot(compiled.spec, compiled.code, compiled.params, traced.metadata))
     return [Path(path)]

@@ -59,7 +59,7 @@ class DataAdapter(NamedTuple):
             input_ports.append(InputPort(
                 port, tuple(x.shape[1:]), dtype(x.dtype),
                 None if ids is None else (ids.low, ids.high, f"layer {ids.layer!r}"),
-                {axis: which.name for axis, which in parse_open_axes(axes).items()},
+                {axis: open_axis.name for axis, open_axis in parse_open_axes(axes).items()},
                 TextReader.of(metadata.texts.get(port[2:]))))
         target_ports = []
         scoring = [functions[name] for name in ("evaluate", "train") if name in functions]
@@ -186,10 +186,10 @@ class DataAdapter(NamedTuple):
             rows = columns[p.port]
             if isinstance(rows, Ragged):
                 label = f"y[{p.name!r}]{suffix}" if p.name else f"y{suffix}"
-                for axis, which in p.axes.items():
-                    self._need_same_lengths(which.size(inputs[f"lengths/{which.name}"]),
-                                            rows.sizes[axis], label, which.name,
-                                            "the output" if which.steps else "another input")
+                for axis, open_axis in p.axes.items():
+                    self._need_same_lengths(open_axis.size(inputs[f"lengths/{open_axis.name}"]),
+                                            rows.sizes[axis], label, open_axis.name,
+                                            "the output" if open_axis.steps else "another input")
         return columns
 
     def _targets(self, value: Any, rows: int, suffix: str, first_row: int) -> Columns:

@@ -57,8 +57,8 @@ class Results:
             if self._sizes_vary or name in self._open_axes:
                 numbers = (range(batch.rows.start, batch.rows.stop)
                            if isinstance(batch.rows, slice) else batch.rows.tolist())
-                sizes = {axis: which.size(batch.lengths[which.name]).tolist()
-                         for axis, which in self._open_axes.get(name, {}).items()}
+                sizes = {axis: open_axis.size(batch.lengths[open_axis.name]).tolist()
+                         for axis, open_axis in self._open_axes.get(name, {}).items()}
                 parts = [tuple(slice(sizes[axis][k] if axis in sizes else None)
                                for axis in range(y.ndim - 1)) for k in range(len(numbers))]
                 self._rows.setdefault(name, {}).update(

@@ -136,7 +136,7 @@ class Stage:
     """
 
     def __init__(self, columns: Columns, row_weights: np.ndarray | None, call: BoundCall,
-                 dtypes: Mapping[str, DType], kept: Kept | None = None):
+                 dtypes: Mapping[str, DType], device_columns: Kept | None = None):
         staging = call.inputs
         self.call = call
         self._copiers = [
@@ -148,7 +148,7 @@ class Stage:
         self._row_weights = row_weights
         self.size = len(next(iter(staging.values())))
         self._ones = False  # whether all of `_weights` are 1 now
-        self._columns, self._dtypes, self._kept = columns, dtypes, kept
+        self._columns, self._dtypes, self._kept = columns, dtypes, device_columns
 
     @functools.cached_property
     def native(self) -> NativeSteps | None:

@@ -237,17 +237,17 @@ class Totals:
         own = columns(v)
         if sum(x.shape[-1] for x in own.values()) < v.shape[-1]:
             own = {}
-        shared = ((kept, own.items() & columns(kept).items()) for kept in self.outs)
-        kept, same = next(((kept, same) for kept, same in shared if same), (v, set()))
-        if kept is v:
+        shared = ((out, own.items() & columns(out).items()) for out in self.outs)
+        out, same = next(((out, same) for out, same in shared if same), (v, set()))
+        if out is v:
             return [(self.stack(v), v.shape[-1])]
         parts: list[tuple[Stack, int]] = []
         for together, run in groupby(sorted(own.items()), lambda part: part in same):
             places = list(run)
             if together:
                 start, end = places[0][0], places[-1][0] + places[-1][1].shape[-1]
-                self.read[kept] = None
-                parts.append((partial(_cut, kept, start, end), end - start))
+                self.read[out] = None
+                parts.append((partial(_cut, out, start, end), end - start))
             else:
                 parts += [(self.stack(x), x.shape[-1]) for _, x in places]
         return parts

@@ -193,13 +193,13 @@ class Interpreter(RingSteps):
     # -- threads ---------------------------------------------------------------------------------
 
     def _identity(self, at: int, instr: Instr) -> Step:
-        which, axis = instr.opcode, instr.attrs["axis"]
-        if which == "worker":
+        opcode, axis = instr.opcode, instr.attrs["axis"]
+        if opcode == "worker":
             x = self.number // (self.threads // self.workers)
-        elif which == "workers":
+        elif opcode == "workers":
             x = np.array([[self.workers]])
         else:
-            x = self.place(which.removesuffix("_id"), axis)
+            x = self.place(opcode.removesuffix("_id"), axis)
         self.regs[instr.dest.id] = x.astype(instr.dest.dtype.numpy)
         return lambda: None
 

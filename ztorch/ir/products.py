@@ -126,8 +126,8 @@ class AsyncProducts:
         """The threads of each warpgroup, and a mask of those that are active."""
         active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0].copy()
         teams = _whole_teams(m, team)
-        here = active[teams]
-        if (here.any(1) != here.all(1)).any() or here.sum() != active.sum():
+        masks = active[teams]
+        if (masks.any(1) != masks.all(1)).any() or masks.sum() != active.sum():
             raise m.fail(at, "divergent: not every thread of a warpgroup gets here")
         return teams, active
 
@@ -142,8 +142,8 @@ class AsyncProducts:
         positions = np.zeros((m.threads, offsets.size // team), np.int64)
         positions[teams.reshape(-1)] = (first[:, :1] + offsets.reshape(-1)).reshape(teams.size, -1)
         places, live = m.reach(at, store, positions, None)
-        here = active[:, None]
-        self._touch(m, at, store, places, here if live is None else live & here, team)
+        mask = active[:, None]
+        self._touch(m, at, store, places, mask if live is None else live & mask, team)
         if store.filled_by is not None:
             m.arrived(at, store, places, active)
         assert store.unfenced is not None

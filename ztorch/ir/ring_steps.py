@@ -279,10 +279,10 @@ class RingSteps(Registers):
 
         def step() -> None:
             active = self._each(self.present())
-            here = active.reshape(-1, self.size)
-            if not np.isin(here.sum(1), (0, count)).all():
+            masks = active.reshape(-1, self.size)
+            if not np.isin(masks.sum(1), (0, count)).all():
                 raise self.fail(at, f"divergent: not the {count} threads of a team get here")
-            team = here.any(0)
+            team = masks.any(0)
             if self.team is not None and (team != self.team).any():
                 raise self.fail(at, "other threads met here before: there is one team only")
             self.team = np.asarray(team)

@@ -214,5 +214,5 @@ def _after_last(x: Any, loops: Sequence[LoopVar]) -> Any:
     if not isinstance(x, LoopTensor):
         return x
     key = tuple(v.extent - 1 if v in loops else slice(None) for v in x.axes)
-    kept = tuple(v for v in x.axes if v not in loops)
-    return LoopTensor(OPS.slice_by(x.value, key), kept, x.weak) if len(kept) < len(x.axes) else x
+    axes = tuple(v for v in x.axes if v not in loops)
+    return LoopTensor(OPS.slice_by(x.value, key), axes, x.weak) if len(axes) < len(x.axes) else x

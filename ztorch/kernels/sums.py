@@ -109,9 +109,9 @@ def _in_iteration(x: Any, place: dict[LoopVar, int]) -> Any:
     """A value in one iteration of some loops."""
     if not isinstance(x, LoopTensor):
         return x
-    kept = tuple(v for v in x.axes if v not in place)
+    axes = tuple(v for v in x.axes if v not in place)
     key = tuple(place.get(v, slice(None)) for v in x.axes)
-    return LoopTensor(_part(x.value, key, {}), kept, x.weak) if len(kept) < len(key) else x
+    return LoopTensor(_part(x.value, key, {}), axes, x.weak) if len(axes) < len(key) else x
 
 
 def _part(v: Value, key: tuple[Any, ...], known: dict[Value, Value]) -> Value:
@@ -157,11 +157,11 @@ def _contraction(a: Any, tiles: list[LoopTensor], condition: Any, over: Axes) ->
             return None
         groups[place] = a.choose(condition, groups[place], 0)
     letter = dict(zip(axes, LETTERS, strict=False))
-    kept = tuple(v for v in axes if v not in over)
+    result_axes = tuple(v for v in axes if v not in over)
     inputs = ",".join("".join(letter[v] for v in t.axes) for t in groups)
-    value = OPS.einsum(f"{inputs}->{''.join(letter[v] for v in kept)}",
+    value = OPS.einsum(f"{inputs}->{''.join(letter[v] for v in result_axes)}",
                        *(a.cast(t, d).value for t in groups))
-    return LoopTensor(value, kept)
+    return LoopTensor(value, result_axes)
 
 
 def _depthwise(a: Any, tiles: list[LoopTensor], over: Axes) -> LoopTensor | None:
@@ -172,15 +172,15 @@ def _depthwise(a: Any, tiles: list[LoopTensor], over: Axes) -> LoopTensor | None
             _has_windows(t.value) for t in tiles):
         return None
     d, axes = a.common(tiles), union(t.axes for t in tiles)
-    kept = tuple(v for v in axes if v not in over)
-    if len(kept) < 2 or not any(
-            {*over, kept[-1]} <= {*t.axes} and len(t.axes) < len(axes) for t in tiles):
+    result_axes = tuple(v for v in axes if v not in over)
+    if len(result_axes) < 2 or not any(
+            {*over, result_axes[-1]} <= {*t.axes} and len(t.axes) < len(axes) for t in tiles):
         return None
-    order = (*kept[:-1], *over, kept[-1])
+    order = (*result_axes[:-1], *over, result_axes[-1])
     moved = tuple(map(axes.index, order))
     product = functools.reduce(OPS.mul, [
         OPS.transpose(full(a.cast(t, d), axes), moved) for t in tiles])
-    return LoopTensor(OPS.sum(product, tuple(map(order.index, over))), kept)
+    return LoopTensor(OPS.sum(product, tuple(map(order.index, over))), result_axes)
 
 
 def _has_windows(v: Value) -> bool:

@@ -133,8 +133,8 @@ class ThreadCalls(ThreadNumbers):
 
     def _shuffle_xor(self, node: ast.Call, x: Any, mask: Any) -> LoopTensor:
         if isinstance(mask, LoopTensor):
-            here = self.arithmetic.binary(ast.Mod(), LoopTensor(self.memory.thread), SUBGROUP)
-            return self._shuffle(node, x, self.arithmetic.binary(ast.BitXor(), here, mask))
+            lane = self.arithmetic.binary(ast.Mod(), LoopTensor(self.memory.thread), SUBGROUP)
+            return self._shuffle(node, x, self.arithmetic.binary(ast.BitXor(), lane, mask))
         if not isinstance(mask, int) or not 0 < mask < SUBGROUP:
             raise BadCall(f"the mask of zt.shuffle_xor is from 1 to {SUBGROUP - 1}, not {mask}")
         return self._exchanged(node, self.number(node, x), mask)

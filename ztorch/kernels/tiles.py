@@ -124,9 +124,9 @@ def full(tile: LoopTensor, axes: Axes, shape: tuple[int, ...] | None = None) -> 
 def reordered(value: Value, labels: Sequence[LoopVar | None], axes: Axes) -> Value:
     """A tensor with its labeled axes in another order. Axes without a label have size 1 and are
     removed."""
-    kept = [k for k, v in enumerate(labels) if v is not None]
-    if len(kept) < len(labels):
-        value = OPS.reshape(value, tuple(value.shape[k] for k in kept))
-    order = tuple([labels[k] for k in kept].index(v) for v in axes)
+    labeled_axes = [k for k, v in enumerate(labels) if v is not None]
+    if len(labeled_axes) < len(labels):
+        value = OPS.reshape(value, tuple(value.shape[k] for k in labeled_axes))
+    order = tuple([labels[k] for k in labeled_axes].index(v) for v in axes)
     return value if order == tuple(range(len(order))) else OPS.transpose(value, order)
 

@@ -66,13 +66,15 @@ def reduce_iterations(arithmetic: TileArithmetic, x: LoopTensor, condition: Any,
     if not over:
         return x
     value = full(x, axes)
-    kept = tuple(v for v in axes if v not in over)
+    result_axes = tuple(v for v in axes if v not in over)
     order = axes
-    if not x.shape and kept and kept[-1] in contiguous and not {*over} & {*contiguous}:
-        order = (*(v for v in axes if v in over), *kept)  # so that the kept loops fill vectors
+    if (not x.shape and result_axes and result_axes[-1] in contiguous
+            and not {*over} & {*contiguous}):
+        # Last, the loops that remain fill vectors.
+        order = (*(v for v in axes if v in over), *result_axes)
         value = OPS.transpose(value, tuple(axes.index(v) for v in order))
     value = getattr(OPS, COMBINE[reduction][1])(value, axis=tuple(order.index(v) for v in over))
-    return LoopTensor(value if value.dtype is d else OPS.cast(value, d), kept)
+    return LoopTensor(value if value.dtype is d else OPS.cast(value, d), result_axes)
 
 
 def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, new: LoopTensor,
@@ -255,12 +257,12 @@ def _compared(old: Value, positions: Value, updates: Value, reduction: str | Non
     """Each element is compared with the positions of all iterations, to find those that write
     it."""
     count, size = positions.size, old.size
-    here = OPS.equal(OPS.reshape(positions, (1, count)), OPS.iota((size, 1), 0))
+    matches = OPS.equal(OPS.reshape(positions, (1, count)), OPS.iota((size, 1), 0))
     if reduction is None:  # the last iteration counts
-        last = OPS.max(OPS.where(here, OPS.iota((size, count), 1), -1), axis=1)
+        last = OPS.max(OPS.where(matches, OPS.iota((size, count), 1), -1), axis=1)
         return OPS.where(OPS.greater_equal(last, 0),
                          OPS.take(updates, OPS.maximum(last, 0), axis=0), old)
     fill = OPS.full((size, count), neutral(reduction, d), d)
-    candidates = OPS.where(here, OPS.broadcast_to(updates, (size, count)), fill)
+    candidates = OPS.where(matches, OPS.broadcast_to(updates, (size, count)), fill)
     binary, along_axis = (getattr(OPS, name) for name in COMBINE[reduction][:2])
     return binary(old, along_axis(candidates, axis=1))

@@ -225,23 +225,23 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
             ConfigError: It is not a layer, is already part of this one, or its name is taken.
         """
         kind = "layer" if self.path else "model"
-        here = f"{kind} {self.name!r}"
+        owner = f"{kind} {self.name!r}"
         layer = Layer.get(spec) if isinstance(spec, dict) else spec
         if isinstance(layer, HostLayer):
             layer = Layer.known["Encoded"](layer)
         if not isinstance(layer, Layer):
             description = f"the class {layer.__name__}" if isinstance(layer, type) else repr(layer)
-            raise ConfigError(f"{here} takes layers, not {description}; write Dense(10), not Dense "
-                              "or 10, and Sequential([...]) for several layers in a row")
+            raise ConfigError(f"{owner} takes layers, not {description}; write Dense(10), not "
+                              "Dense or 10, and Sequential([...]) for several layers in a row")
         if any(layer is other for _, other in self.walk()):
-            raise ConfigError(f"layer {layer.name!r} is in {here} twice; create a second layer")
+            raise ConfigError(f"layer {layer.name!r} is in {owner} twice; create a second layer")
         if any(self is other for _, other in layer.walk()):
-            raise ConfigError(f"{here} cannot contain itself; create a second one")
+            raise ConfigError(f"{owner} cannot contain itself; create a second one")
         need_shallow(self, layer, 1 + max(depth for depth, _ in layer.walk()))
         names = {other.name_in_path or other.name for other in self.adopted}
         if layer.name in names and layer.keeps_name:
             if not attribute:
-                raise ConfigError(f"{here} has two layers named {layer.name!r}; set name= of one")
+                raise ConfigError(f"{owner} has two layers named {layer.name!r}; set name= of one")
             if layer.adopter is None:
                 layer.name_in_path = unused(attribute, names)
         if not layer.keeps_name:

@@ -188,8 +188,8 @@ class Network(ModelTensors, CopiedModel, abstract=True):
             return
         for name, v in self._by_name(x).items():
             if not self.inputs_by_name[name].takes(v.shape[1:]):
-                which = f"input {name!r}" if name else "the input"
-                raise shape_error(f"{which} has another shape than declared:",
+                label = f"input {name!r}" if name else "the input"
+                raise shape_error(f"{label} has another shape than declared:",
                                   self.inputs_by_name[name].row_shape, v.shape[1:],
                                   fix="change its Input or the layers before it")
 

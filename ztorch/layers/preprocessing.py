@@ -94,12 +94,12 @@ class Normalization(Layer):
         """The variance, in the shape of the mean."""
         return self._broadcast(1)
 
-    def _broadcast(self, which: int) -> np.ndarray | None:
+    def _broadcast(self, index: int) -> np.ndarray | None:
         """The mean (0) or the variance (1), with axes of size 1 where rows share it."""
         if not self.built:
             return None
-        argument = (self.input_mean, self.input_variance)[which]
-        statistic = self.own_weights[which].value if argument is None else np.broadcast_to(
+        argument = (self.input_mean, self.input_variance)[index]
+        statistic = self.own_weights[index].value if argument is None else np.broadcast_to(
             np.array(argument), [self.example[a - 1] for a in self.kept_axes])
         return statistic.astype(np.float32).reshape([
             self.example[a - 1] if a in self.kept_axes else 1

@@ -72,9 +72,9 @@ class RandAugment(AugmentationLayer):
             self.shares("factor", factor), self.value_range, interpolation, seed)]
 
     def changed(self, x: Value, context: Context) -> Value:
-        which = OPS.random_uniform((self.num_ops,), *context.random(self.seed))
+        choices = OPS.random_uniform((self.num_ops,), *context.random(self.seed))
         for k in range(self.num_ops):
-            place = OPS.floor(which[k:k + 1] * len(self.changes))
+            place = OPS.floor(choices[k:k + 1] * len(self.changes))
             x = _one_of(self.changes, OPS.reshape(place, (1,) * x.rank), x, context)
         return x
 
@@ -135,10 +135,10 @@ class AugMix(AugmentationLayer):
         chains, depth, rows = self.num_chains, self.chain_depth, x.shape[0]
         steps, shares = chains * depth, chains * DRAWS
         u = OPS.random_uniform((steps + shares + 2 * DRAWS,), *context.random(self.seed))
-        which, of_shares, of_own = OPS.split(OPS.cast(u, x.dtype), (steps, steps + shares))
+        choices, of_shares, of_own = OPS.split(OPS.cast(u, x.dtype), (steps, steps + shares))
         mixed = OPS.concat(*[x] * chains, axis=0)
         for step, changes in enumerate(self.steps):
-            place = OPS.floor(which[step * chains:(step + 1) * chains] * (len(changes) + 1))
+            place = OPS.floor(choices[step * chains:(step + 1) * chains] * (len(changes) + 1))
             place = OPS.reshape(OPS.repeat(place, rows, axis=0), (-1, 1, 1, 1))
             mixed = _one_of(changes, place, mixed, context)
         alpha = OPS.full((chains,), self.alpha, x.dtype)

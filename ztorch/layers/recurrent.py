@@ -208,14 +208,14 @@ class RecurrentLayer(Layer, abstract=True):
 
     def _checked(self, initial_state: Any, zeros: Tree, x: Value) -> Tree:
         """The given states, in the structure of the layer's own."""
-        own, (wanted, shape) = leaves(initial_state), flatten(zeros)
-        shapes = " and ".join(str(v.shape[1:]) for v in wanted)
-        if len(own) != len(wanted):
-            many = "state" if len(wanted) == 1 else "states"
-            raise shape_error(f"takes {len(wanted)} {many} of {shapes}, not {len(own)}",
+        states, (own_states, shape) = leaves(initial_state), flatten(zeros)
+        shapes = " and ".join(str(v.shape[1:]) for v in own_states)
+        if len(states) != len(own_states):
+            many = "state" if len(own_states) == 1 else "states"
+            raise shape_error(f"takes {len(own_states)} {many} of {shapes}, not {len(states)}",
                               fix="initial_state takes the states that return_state=True adds "
                                   "to the output")
-        for k, (v, w) in enumerate(zip(own, wanted, strict=True)):
+        for k, (v, w) in enumerate(zip(states, own_states, strict=True)):
             if v.shape[:1] != x.shape[:1]:
                 raise shape_error(f"initial state {k} has {v.shape[0]} rows, but inputs have "
                                   f"{x.shape[0]}", fix="each row of the batch has its own state")
@@ -223,7 +223,7 @@ class RecurrentLayer(Layer, abstract=True):
                 raise shape_error(f"initial state {k} is {v.dtype}{list(v.shape[1:])}, but the "
                                   f"layer has {w.dtype}{list(w.shape[1:])}",
                                   fix=f"its states have shapes {shapes}")
-        return unflatten(shape, iter(own))
+        return unflatten(shape, iter(states))
 
 
 def where(counts: Value, x: Value, otherwise: Value) -> Value:

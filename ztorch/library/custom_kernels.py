@@ -149,9 +149,9 @@ class CustomKernels(RawDevice):
         device = store.device if isinstance(store, DeviceStore) else store
         if stream is not None and getattr(stream, "device", None) is not device:
             raise DeviceError(f"{self.name}: {stream!r} is not a stream of this object")
-        wanted = code.memories[kernel]
-        if wanted is not None and wanted != len(buffers):
-            raise DeviceError(wrong_count(self.name, kernel, wanted, len(buffers)))
+        count = code.memories[kernel]
+        if count is not None and count != len(buffers):
+            raise DeviceError(wrong_count(self.name, kernel, count, len(buffers)))
         parts = [self._part(b.part if isinstance(b, Strided) else b, 0) for b in buffers]
         sizes = _sizes("grid", grid, least=0)
         if 0 in sizes:

@@ -163,8 +163,8 @@ class Networks(RawDevice):
             >>> import numpy as np, ztorch as zt
             >>> cpu, x = zt.backends.get("cpu"), np.array([[1.0], [3.0]], np.float32)
             >>> m, v = np.zeros(1, np.float32), np.ones(1, np.float32)
-            >>> there = cpu.wrap(x).tensor((2, 1))
-            >>> cpu.batch_norm(there, there, cpu.wrap(m).tensor((1,)), cpu.wrap(v).tensor((1,)),
+            >>> tensor = cpu.wrap(x).tensor((2, 1))
+            >>> cpu.batch_norm(tensor, tensor, cpu.wrap(m).tensor((1,)), cpu.wrap(v).tensor((1,)),
             ...                epsilon=0.0, training=True, momentum=0.5)
             >>> x.tolist(), m.tolist()
             ([[-1.0], [1.0]], [1.0])
@@ -178,8 +178,8 @@ class Networks(RawDevice):
         if not -rank <= axis < rank:
             raise ConfigError(f"batch_norm: axis {axis} of a tensor of shape {x.shape}")
         parameters = {"mean": mean, "variance": variance, "scale": scale, "offset": offset}
-        there = {n: t for n, t in parameters.items() if t is not None}
-        for label, t in there.items():
+        tensors = {n: t for n, t in parameters.items() if t is not None}
+        for label, t in tensors.items():
             need_shape("batch_norm", label, t, (x.shape[axis],))
         if not x.size:
             return
@@ -187,7 +187,7 @@ class Networks(RawDevice):
 
         def function(v: Mapping[str, Value]) -> dict[str, Value]:
             images = read(v["x"], x.shape, x.strides)
-            seen = {n: read(v[n], t.shape, t.strides) for n, t in there.items()}
+            seen = {n: read(v[n], t.shape, t.strides) for n, t in tensors.items()}
             moving = seen["mean"], seen["variance"]
             results: dict[str, Value] = {}
             if training:
@@ -195,8 +195,8 @@ class Networks(RawDevice):
                 now = OPS.mean(wide, others), OPS.var(wide, others)
                 for label, t, old, new in zip(("mean", "variance"), (mean, variance), moving, now,
                                               strict=True):
-                    kept = old * momentum + new * (1.0 - momentum)
-                    results[label] = result_of("batch_norm", kept, t, v, label)
+                    average = old * momentum + new * (1.0 - momentum)
+                    results[label] = result_of("batch_norm", average, t, v, label)
                 moving = now
             result = OPS.batch_norm(images, *moving, seen.get("scale"), seen.get("offset"),
                                     axis % rank, epsilon)
@@ -204,7 +204,7 @@ class Networks(RawDevice):
 
         writes = {"out": y} | ({"mean": mean, "variance": variance} if training else {})
         key = axis % rank, epsilon, bool(training), momentum
-        self._run("batch_norm", key, function, {"x": x, **there}, writes)
+        self._run("batch_norm", key, function, {"x": x, **tensors}, writes)
 
 
 def _pair(x: Pair) -> tuple[int, int]:

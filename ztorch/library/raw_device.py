@@ -131,8 +131,8 @@ class RawDevice:
         Examples:
             >>> import numpy as np, ztorch as zt
             >>> cpu, x = zt.backends.get("cpu"), np.array([1.0, 4.0, 9.0])
-            >>> there = cpu.wrap(x).tensor((3,), "float64")
-            >>> cpu.unary("sqrt", there, there)
+            >>> tensor = cpu.wrap(x).tensor((3,), "float64")
+            >>> cpu.unary("sqrt", tensor, tensor)
             >>> x
             array([1., 2., 3.])
         """
@@ -204,11 +204,12 @@ class RawDevice:
             nbytes: How many bytes.
         """
         nbytes = whole(f"{self.name}: the bytes of a copy", nbytes)
-        here, there = self._part(source, nbytes), self._part(target, nbytes)
-        if here.buffer is there.buffer and abs(here.offset - there.offset) < nbytes:
+        source_part, target_part = self._part(source, nbytes), self._part(target, nbytes)
+        distance = abs(source_part.offset - target_part.offset)
+        if source_part.buffer is target_part.buffer and distance < nbytes:
             raise DeviceError(f"{self.name}: a copy within one buffer whose ranges overlap")
         if nbytes:
-            self._store.copy(here, there, nbytes)
+            self._store.copy(source_part, target_part, nbytes)
 
     @property
     def allocated(self) -> int:

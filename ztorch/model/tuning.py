@@ -163,4 +163,4 @@ def _explained(name: str, traced: TracedModel, function: str, device: str, threa
     if function not in list(traced.functions):
         raise unknown("function", function, traced.functions)
     return explain_function(f"{function} of {name}", function, traced.functions[function],
-                            target_for(resolve(device, here=measure)), measure, threads)
+                            target_for(resolve(device, must_be_local=measure)), measure, threads)

@@ -32,13 +32,13 @@ def loop(turns: int, first: Carried, turn: Callable[[Carried], Carried]) -> Carr
 def goes_on(before: Value | None, made: Value, count: Value, live: Value) -> Value:
     """Whether the loop runs another iteration: `made` of `count` are done, and some rows are
     `live`."""
-    wanted = OPS.logical_and(OPS.reshape(OPS.less(made, count), ()), OPS.any(live))
-    return wanted if before is None else OPS.logical_and(before, wanted)
+    condition = OPS.logical_and(OPS.reshape(OPS.less(made, count), ()), OPS.any(live))
+    return condition if before is None else OPS.logical_and(before, condition)
 
 
 def written(numbers: Value, made: Value, table: Value, where: Value) -> Value:
     """A table (rows, iterations) with a number per row in the column of this iteration, in the rows
     selected by `where`."""
     column = OPS.equal(OPS.iota((1, table.shape[1]), 1), OPS.reshape(made, (1, 1)))
-    here = OPS.logical_and(column, OPS.reshape(where, (-1, 1)))
-    return OPS.where(here, OPS.reshape(numbers, (-1, 1)), table)
+    mask = OPS.logical_and(column, OPS.reshape(where, (-1, 1)))
+    return OPS.where(mask, OPS.reshape(numbers, (-1, 1)), table)

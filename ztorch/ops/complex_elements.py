@@ -88,11 +88,11 @@ def square(x: ComplexValue) -> ComplexValue:
 
 @complex_op()
 def power(x: ComplexValue, y: ComplexValue) -> ComplexValue:
-    here = all_of(zero(x.real), zero(x.imag))
-    base = choose(here, _ones(x), x)
+    is_zero = all_of(zero(x.real), zero(x.imag))
+    base = choose(is_zero, _ones(x), x)
     result = exp(y * log(base))
     nothing = OPS.where(y.real > 0.0, 0.0, scalar(math.nan, y.real))
-    result = choose(here, ComplexValue(nothing, nothing), result)
+    result = choose(is_zero, ComplexValue(nothing, nothing), result)
     return choose(all_of(zero(y.real), zero(y.imag)), _ones(result), result)
 
 

@@ -107,9 +107,9 @@ def _scaled(x: ComplexValue) -> tuple[ComplexValue, Value]:
 def _phases(vectors: ComplexValue) -> ComplexValue:
     """The factor that makes the largest element of each column real and positive."""
     at = OPS.argmax(OPS.stop_gradient(vectors.squares()), axis=-2, keepdims=True)
-    here = OPS.equal(OPS.iota((vectors.shape[-2], 1), 0), at)
+    mask = OPS.equal(OPS.iota((vectors.shape[-2], 1), 0), at)
     return _towards_real(ComplexValue(*(
-        OPS.sum(OPS.where(here, y, 0.0), axis=-2, keepdims=True)
+        OPS.sum(OPS.where(mask, y, 0.0), axis=-2, keepdims=True)
         for y in (vectors.real, vectors.imag))))
 
 

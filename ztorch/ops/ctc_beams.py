@@ -85,9 +85,9 @@ def _advance(old: _Beams, logs: Value, mask_index: int) -> _Beams:
     source = OPS.where(stays, best, OPS.floor_divide(OPS.maximum(best - width, 0), classes))
     added = OPS.maximum(best - width, 0) % classes
     lengths = OPS.take_along_axis(old.lengths, source, -1)
-    here = OPS.equal(OPS.iota((rows, width, steps), 2, "int32"), OPS.expand_dims(lengths, -1))
-    here = OPS.logical_and(here, OPS.expand_dims(OPS.logical_not(stays), -1))
-    paths = OPS.where(here, OPS.expand_dims(added, -1), _rows_of(old.paths, source))
+    ends = OPS.equal(OPS.iota((rows, width, steps), 2, "int32"), OPS.expand_dims(lengths, -1))
+    ends = OPS.logical_and(ends, OPS.expand_dims(OPS.logical_not(stays), -1))
+    paths = OPS.where(ends, OPS.expand_dims(added, -1), _rows_of(old.paths, source))
     return _Beams(
         OPS.where(OPS.expand_dims(alive, -1), paths, _NO_BEAM),
         OPS.where(alive, OPS.where(stays, OPS.take_along_axis(old.tails, source, -1), added),

@@ -36,12 +36,12 @@ def _pivots(name: str, x: Value) -> tuple[Value, Value]:
              ) -> tuple[tuple[Value, Value, Value], Value]:
         rest, used, odd = state
         column = column_at(rest, j)
-        at, here = largest_unused(column, used)
+        at, mask = largest_unused(column, used)
         before = OPS.bitwise_and(OPS.bitwise_not(used), OPS.less(OPS.iota((n, 1), 0), at))
         odd = odd + OPS.sum(OPS.cast(before, "int32"), axis=-2, keepdims=True)
-        row = row_at(rest, here)
+        row = row_at(rest, mask)
         pivot = column_at(row, j)
-        used = OPS.bitwise_or(used, here)
+        used = OPS.bitwise_or(used, mask)
         over = OPS.where(OPS.bitwise_or(used, OPS.equal(pivot, 0.0)), 0.0, column)
         rest = rest - over / OPS.where(OPS.equal(pivot, 0.0), 1.0, pivot) * row
         return (rest, used, odd), pivot
@@ -141,10 +141,11 @@ def lu_factor(x: Value) -> tuple[Value, Value]:
         work, order = state
         at = OPS.reshape(j, (1, 1))
         own_row = OPS.equal(row_of, at)
-        place, here = largest_unused(column_at(work, j), OPS.less(row_of, at))
+        place, pivot_row = largest_unused(column_at(work, j), OPS.less(row_of, at))
 
         def exchanged(x: Value) -> Value:
-            return OPS.where(own_row, row_at(x, here), OPS.where(here, row_at(x, own_row), x))
+            return OPS.where(own_row, row_at(x, pivot_row),
+                             OPS.where(pivot_row, row_at(x, own_row), x))
 
         work, order = exchanged(work), exchanged(order)
         chosen, column = row_at(work, own_row), column_at(work, j)

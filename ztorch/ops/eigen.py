@@ -25,8 +25,8 @@ def with_signs(vectors: Any, along: int = -2) -> Any:
 def signs(vectors: Value) -> Value:
     """-1 for columns whose element of largest magnitude is negative, otherwise 1."""
     at = OPS.argmax(OPS.abs(vectors), axis=-2, keepdims=True)
-    here = OPS.equal(OPS.iota((vectors.shape[-2], 1), 0), at)
-    largest = OPS.sum(OPS.where(here, vectors, 0.0), axis=-2, keepdims=True)
+    mask = OPS.equal(OPS.iota((vectors.shape[-2], 1), 0), at)
+    largest = OPS.sum(OPS.where(mask, vectors, 0.0), axis=-2, keepdims=True)
     return OPS.where(OPS.less(largest, 0.0), -1.0, OPS.ones_like(largest))
 
 

@@ -196,8 +196,8 @@ def scale_and_translate(images: Value, output_shape: Sequence[int], scale: Any, 
     factors, moves = (np.broadcast_to(np.asarray(v, np.float64), (len(spatial_dims),))
                       for v in (scale, translation))
     for axis, factor, moved in zip(spatial_dims, factors, moves, strict=True):
-        n, wanted = x.shape[axis], int(output_shape[axis])
-        places = (np.arange(wanted) + 0.5 - moved) / factor - 0.5
+        n, size = x.shape[axis], int(output_shape[axis])
+        places = (np.arange(size) + 0.5 - moved) / factor - 0.5
         width = max(1.0 / factor, 1.0) if antialias else 1.0
         weights = kernel((np.arange(n) - places[:, None]) / width)
         total = weights.sum(1, keepdims=True)
@@ -205,7 +205,7 @@ def scale_and_translate(images: Value, output_shape: Sequence[int], scale: Any, 
         weights[(places < -0.5) | (places > n - 0.5)] = 0.0
         along = OPS.moveaxis(x, axis, -1)
         y = OPS.matmul(OPS.reshape(along, (-1, n)), constant(weights.T, x.dtype))
-        x = OPS.moveaxis(OPS.reshape(y, (*along.shape[:-1], wanted)), -1, axis)
+        x = OPS.moveaxis(OPS.reshape(y, (*along.shape[:-1], size)), -1, axis)
     if x.shape != tuple(output_shape):
         raise shape_error(f"ops.scale_and_translate: output_shape={tuple(output_shape)} differs "
                           f"beyond the axes {tuple(spatial_dims)} of", x.shape)

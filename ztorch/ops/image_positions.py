@@ -146,9 +146,9 @@ def map_coordinates(inputs: Value, coordinates: Value, order: int, fill_mode: st
     for corner in itertools.product(*along):
         at, exists, share = None, None, None
         for (index, part), size in zip(corner, x.shape, strict=True):
-            here = inside(index, size, fill_mode)
+            place = inside(index, size, fill_mode)
             within = (index >= 0) & (index < size)
-            at = here if at is None else at * size + here
+            at = place if at is None else at * size + place
             exists = within if exists is None else exists & within
             share = part if share is None else share * part
         number = OPS.take(flat, at, 0)

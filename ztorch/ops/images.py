@@ -41,9 +41,9 @@ def kernel_of(interpolation: str) -> Callable[[np.ndarray], np.ndarray]:
     return _KERNELS[interpolation]
 
 
-def weights_between(length: int, wanted: int, antialias: bool = False,
+def weights_between(length: int, new_length: int, antialias: bool = False,
                     interpolation: str = "bilinear") -> np.ndarray:
-    """The matrix that interpolates `length` elements to `wanted` ones. Its rows sum to 1.
+    """The matrix that interpolates `length` elements to `new_length` ones. Its rows sum to 1.
 
     Interpolation is between the centers of elements. With antialias, a new element is a weighted
     mean of all elements that it covers.
@@ -51,8 +51,8 @@ def weights_between(length: int, wanted: int, antialias: bool = False,
     >>> weights_between(4, 2).tolist()
     [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]]
     """
-    step = length / wanted
-    middles = (np.arange(wanted) + 0.5) * step
+    step = length / new_length
+    middles = (np.arange(new_length) + 0.5) * step
     distances = np.arange(length) + 0.5 - middles[:, None]
     weights = _KERNELS[interpolation](distances / (max(step, 1.0) if antialias else 1.0))
     return weights / weights.sum(1, keepdims=True)
@@ -61,15 +61,15 @@ def weights_between(length: int, wanted: int, antialias: bool = False,
 def resized(x: Value, height: int, width: int, interpolation: str = "bilinear",
             antialias: bool = False) -> Value:
     """Images (channels last), resized."""
-    for axis, wanted in ((1, height), (2, width)):
+    for axis, size in ((1, height), (2, width)):
         n = x.shape[axis]
-        if n == wanted:
+        if n == size:
             continue
         if interpolation == "nearest":
-            nearest = ((np.arange(wanted) + 0.5) * (n / wanted)).astype(np.int32)
+            nearest = ((np.arange(size) + 0.5) * (n / size)).astype(np.int32)
             x = OPS.take(x, constant(nearest), axis)
             continue
-        x = blend(x, weights_between(n, wanted, antialias, interpolation), axis)
+        x = blend(x, weights_between(n, size, antialias, interpolation), axis)
     return x
 
 

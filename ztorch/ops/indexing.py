@@ -276,10 +276,10 @@ def scatter_add(x: Value, indices: Value, updates: Value, axis: int = 0) -> Valu
     """
     [a] = normal_axes(axis, x.rank)
     indices = need_integers("scatter_add", indices)
-    wanted = (*x.shape[:a], *indices.shape, *x.shape[a + 1:])
-    if updates.shape != wanted or updates.dtype != x.dtype:
+    shape = (*x.shape[:a], *indices.shape, *x.shape[a + 1:])
+    if updates.shape != shape or updates.dtype != x.dtype:
         raise shape_error(f"ops.scatter_add got {updates.dtype} updates that do not fit:",
-                          updates.shape, wanted, fix="the second is the shape of "
+                          updates.shape, shape, fix="the second is the shape of "
                                                      f"take(x, indices, {axis}), of {x.dtype}")
     places = OPS.reshape(indices, (1, indices.size, 1))
     return x + OPS.reshape(summed_at(_flat(updates, a, indices.rank), places, x.shape[a]), x.shape)

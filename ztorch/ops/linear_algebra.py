@@ -109,9 +109,9 @@ def largest_unused(column: Value, used: Value) -> tuple[Value, Value]:
     return at, OPS.equal(OPS.iota((column.shape[-2], 1), 0), at)
 
 
-def row_at(x: Value, here: Value) -> Value:
+def row_at(x: Value, mask: Value) -> Value:
     """The row of x that a mask selects."""
-    return OPS.sum(OPS.where(here, x, 0.0), axis=-2, keepdims=True)
+    return OPS.sum(OPS.where(mask, x, 0.0), axis=-2, keepdims=True)
 
 
 def _solve_numpy(a: Any, b: Any) -> Any:
@@ -154,11 +154,11 @@ def _eliminated(a: Value, b: Value) -> Value:
     def turn(state: tuple[Value, Value], j: Value) -> tuple[tuple[Value, Value], Value]:
         work, used = state
         column = column_at(work, j)
-        at, here = largest_unused(column, used)
-        row = row_at(work, here)
+        at, mask = largest_unused(column, used)
+        row = row_at(work, mask)
         row = row / column_at(row, j)
-        work = OPS.where(here, row, work - column * row)
-        return (work, OPS.bitwise_or(used, here)), at
+        work = OPS.where(mask, row, work - column * row)
+        return (work, OPS.bitwise_or(used, mask)), at
 
     if not n:
         return b

@@ -187,9 +187,9 @@ def _counted(rows: Value, k: int | None = None) -> Value:
     mine = [OPS.reshape(x, (outer, 1, n, inner)) for x in (key, tie)]
     theirs = [OPS.reshape(x, (outer, n, 1, inner)) for x in (key, tie)]
     place = OPS.sum(OPS.cast(_before(*theirs, *mine), "int32"), axis=1)
-    wanted = OPS.iota((1, 1, n if k is None else k, 1), 2)
-    here = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), wanted)
-    return _places(OPS.sum(OPS.where(here, theirs[1], 0), axis=1), n)
+    ranks = OPS.iota((1, 1, n if k is None else k, 1), 2)
+    matches = OPS.equal(OPS.reshape(place, (outer, n, 1, inner)), ranks)
+    return _places(OPS.sum(OPS.where(matches, theirs[1], 0), axis=1), n)
 
 
 def _network(key: Value, tie: Value) -> Value:

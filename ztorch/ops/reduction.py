@@ -68,20 +68,20 @@ REDUCTION_SAMPLES = (Sample(((3, 5),), {"axis": 1}), Sample(((4, 3, 5),), {"axis
 _WHOLE = Sample(((3, 5),), {"axis": 1}, dtypes="su")
 
 
-def _reduce(which: str, x: Value, axis: Axes, keepdims: bool) -> Value:
+def _reduce(name: str, x: Value, axis: Axes, keepdims: bool) -> Value:
     axes = normal_axes(axis, x.rank)
-    y = _OPS[which](x, axes=axes) if axes else x
+    y = _OPS[name](x, axes=axes) if axes else x
     return OPS.reshape(y, ones_in(x.shape, axes)) if keepdims else y
 
 
-def _extreme(which: str, x: Value, axis: Axes, keepdims: bool, initial: float | None) -> Value:
+def _extreme(name: str, x: Value, axis: Axes, keepdims: bool, initial: float | None) -> Value:
     empty = math.prod(x.shape[a] for a in normal_axes(axis, x.rank)) == 0
     if empty and initial is None:
-        raise shape_error(f"ops.{which} of no elements is undefined; got", x.shape)
+        raise shape_error(f"ops.{name} of no elements is undefined; got", x.shape)
     if empty:
         return _reduce("sum", x, axis, keepdims) + initial
-    y = _reduce(which, x, axis, keepdims)
-    return y if initial is None else (OPS.maximum if which == "max" else OPS.minimum)(y, initial)
+    y = _reduce(name, x, axis, keepdims)
+    return y if initial is None else (OPS.maximum if name == "max" else OPS.minimum)(y, initial)
 
 
 @op(*REDUCTION_SAMPLES, _WHOLE, name="sum", primitive=_OPS["sum"], numpy=np.sum)

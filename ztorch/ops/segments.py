@@ -264,9 +264,9 @@ def slice_update(inputs: Value, start_indices: Value, updates: Value) -> Value:
     start_indices = need_integers("slice_update", start_indices)
     for a, n in enumerate(inputs.shape):
         place = OPS.iota((n,), 0, start_indices.dtype) - start_indices[a]
-        here = OPS.logical_and(place >= 0, place < updates.shape[a])
-        here = OPS.reshape(here, tuple(-1 if k == a else 1 for k in range(inputs.rank)))
-        inside = here if inside is None else OPS.logical_and(inside, here)
+        mask = OPS.logical_and(place >= 0, place < updates.shape[a])
+        mask = OPS.reshape(mask, tuple(-1 if k == a else 1 for k in range(inputs.rank)))
+        inside = mask if inside is None else OPS.logical_and(inside, mask)
         y = OPS.take(y, OPS.clip(place, 0, updates.shape[a] - 1), a)
     return y if inside is None else OPS.where(inside, y, inputs)
 

@@ -36,10 +36,10 @@ def parse_open_axes(text: str) -> dict[int, OpenAxis]:
     """The axes of a row whose size varies, by number, from their text in the metadata: the name of
     each axis, or nothing.
 
-    >>> {axis: str(which) for axis, which in parse_open_axes(",width@1-2/1").items()}
+    >>> {axis: str(open_axis) for axis, open_axis in parse_open_axes(",width@1-2/1").items()}
     {1: 'width@1-2/1'}
     """
-    return {axis: OpenAxis.of(which) for axis, which in enumerate(text.split(",")) if which}
+    return {axis: OpenAxis.of(part) for axis, part in enumerate(text.split(",")) if part}
 
 
 def open_axes_text(axes: Mapping[int, OpenAxis]) -> str:

@@ -183,13 +183,13 @@ class ResolvedDevice(NamedTuple):
     processor: str = ""  # the processor to compile for; empty: this machine's
 
 
-def resolve(device: str, here: bool = True) -> ResolvedDevice:
+def resolve(device: str, must_be_local: bool = True) -> ResolvedDevice:
     """The meaning of a device string: backend[:number or chip], or cpu[:level][:processor].
 
     Args:
         device: The device string.
-        here: Whether the device must be on this machine. If not, the name of a backend means any
-            of its devices. Default: `True`.
+        must_be_local: Whether the device must be on this machine. If not, the name of a backend
+            means any of its devices. Default: `True`.
 
     >>> resolve("cpu:avx2")
     ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='')
@@ -201,7 +201,7 @@ def resolve(device: str, here: bool = True) -> ResolvedDevice:
     ResolvedDevice(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
     """
     if device == "auto":
-        return _resolved_default(here)
+        return _resolved_default(must_be_local)
     if device == "cpu":
         return ResolvedDevice(best_level(), "cpu", 0)
     if device in SOURCES:
@@ -212,26 +212,26 @@ def resolve(device: str, here: bool = True) -> ResolvedDevice:
     if row is not None and not colon:
         level = row.level
     if kind == "cpu" and level in CPU_LEVELS and (row is not None or not colon):
-        if here and not _level(level).available:
+        if must_be_local and not _level(level).available:
             raise _elsewhere(device, _level(level).reason)
         return ResolvedDevice(level, "cpu", 0, "" if row is None else row.name)
     if not registry.is_known(kind):
         raise _unknown_device(device)
     if rest and not rest.isdecimal():
         return ResolvedDevice(device, kind, None)
-    if not rest and not here:
+    if not rest and not must_be_local:
         return ResolvedDevice(kind, kind, None)
     info = registry.open_device(kind, int(rest) if rest else None).info
     return ResolvedDevice(f"{kind}:{info.chip}" if info.chip else kind, kind, info.ordinal)
 
 
-def _resolved_default(here: bool) -> ResolvedDevice:
+def _resolved_default(must_be_local: bool) -> ResolvedDevice:
     """The device that the environment or the config file names, else the best one."""
     device = best_device()
     if device == "auto":
         raise DeviceError("the configured default device is 'auto'; name a device")
     try:
-        return resolve(device, here)
+        return resolve(device, must_be_local)
     except ZtorchError as error:
         if choices().default is None:
             raise

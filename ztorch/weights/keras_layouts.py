@@ -89,10 +89,10 @@ def _walk(layer: Layer, path: str, name: str) -> Iterator[ModelPart]:
         return ModelPart(layer, (path, name), entries, counts if entries else {})
 
     if isinstance(layer, MultiHeadAttention):
-        for which, weights in layer.projections.items():
-            end = "attention_output" if which == "output" else which
+        for projection, weights in layer.projections.items():
+            end = "attention_output" if projection == "output" else projection
             start = "_" if isinstance(layer, GroupQueryAttention) else ""
-            yield part(weights, f"{path}/{start}{which}_dense", f"{name}/{end}")
+            yield part(weights, f"{path}/{start}{projection}_dense", f"{name}/{end}")
     elif isinstance(layer, RNN):
         yield from _cell(layer.cell, f"{path}/cell", f"{name}/{layer.cell.name}")
     elif isinstance(layer, RecurrentLayer):

@@ -126,16 +126,16 @@ class RegisterTiles:
               panels: Run) -> _ProductTile:
         """The positions of a tile."""
         b, lanes = self.b, self.tiling.lanes
-        which, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
+        matrix, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
         across, again = Var("p", panels.count), Var("g", rows.repeats)
-        bound = {which: batch, at_row: down, across: panel}
+        bound = {matrix: batch, at_row: down, across: panel}
         if rows.repeats > 1:
             bound |= {at_row: b.rem(down, rows.count), again: b.div(down, rows.count)}
         first = Index.of(again) * rows.period + Index.of(at_row) * rows.size + rows.start
         scopes = [self._scope(bound, panels, j) for j in range(panels.size)]
         columns = [Index.of(across) * (panels.size * lanes) + (panels.start + j) * lanes
                    + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
-        return _ProductTile(bound, scopes, unflatten(Index.of(which), self.batch), first,
+        return _ProductTile(bound, scopes, unflatten(Index.of(matrix), self.batch), first,
                             [first + r for r in range(rows.size)], columns, at_row, across)
 
     # -- along k -----------------------------------------------------------------------------------
@@ -273,10 +273,10 @@ class RegisterTiles:
         with b.loop(0, len(tile.rows)) as at:
             down = Var("r", len(tile.rows))
             row = tile.first + Index.of(down)
-            here = b.add(start, b.mul(at, vectors * lanes))
+            offset = b.add(start, b.mul(at, vectors * lanes))
             for j, scope in enumerate(tile.scopes):
                 inner = scope.within(bound={**scope.bound, down: at})
-                x = [b.cast(b.load(array, here, off=k * lanes, lanes=lanes),
+                x = [b.cast(b.load(array, offset, off=k * lanes, lanes=lanes),
                             dtype=self.product.dtype) for k in range(j, vectors, width)]
                 self._finish(inner, x, (*tile.where, row, tile.columns[j]))
 

@@ -154,10 +154,10 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     """The first shape of matrix instructions that multiplies the operands of a product, in their
     own dtype or in that of the sums, with the precision that the user asks for."""
     assert limits.grid is not None
-    into, wanted = summing(product.dtype), limits.product_mantissa_bits
-    wanted = min(wanted, product.attrs.get("mantissa_bits", wanted))
+    into, mantissa_bits = summing(product.dtype), limits.product_mantissa_bits
+    mantissa_bits = min(mantissa_bits, product.attrs.get("mantissa_bits", mantissa_bits))
     for shape in limits.grid.mma_shapes:
-        exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= wanted
+        exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= mantissa_bits
         if exact and shape.into == into and all(
                 a.dtype == shape.of or summing(a.dtype) == shape.of for a in product.args):
             return shape

@@ -236,9 +236,9 @@ def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
     return next(fitting(tile, grid, 2 * math.ceil(k / tile.depth)), None)
 
 
-def fitting(tile: Staged, grid: GridLimits, wanted: int) -> Iterator[Staged]:
+def fitting(tile: Staged, grid: GridLimits, stages: int) -> Iterator[Staged]:
     """The same with every number of stages and bands that fits, the most stages first."""
-    most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, wanted))
+    most = max(ROLES_STAGES_LEAST, min(ROLES_STAGES_MOST, stages))
     return (t for n, m in itertools.product(range(most, ROLES_STAGES_LEAST - 1, -1), tile.cuts)
             if (t := replace(tile, stages=n, bands=m, padding=MMA_PADDING).padded(grid)).shared
             <= grid.shared_bytes)

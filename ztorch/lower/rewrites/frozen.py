@@ -57,10 +57,10 @@ class Derived:
             if self._lasting[leaf_value]:
                 self._numbers[leaf_value] = self._number(v)
 
-    def columns(self, v: Value, wanted: int) -> int:
+    def columns(self, v: Value, count: int) -> int:
         """The columns of the panels in which a value is packed: those of the first function that
         packs it, so that it is stored once."""
-        return self.panels.setdefault(self._number(v), wanted)
+        return self.panels.setdefault(self._number(v), count)
 
     def _is_constant(self, state: Value) -> bool:
         return state.attrs["role"] == "state" and state.attrs["name"] not in self.changing

@@ -73,20 +73,20 @@ class Overwritten:
         late = {v for v, written in stacks.items() if inside.regions[written].kind == "map"
                 and inside.limits.grid is None}
         for buffer, row, read in self._rows(number, loop, free):
-            here = [v for v, written in stacks.items() if v not in self.parts
+            candidates = [v for v, written in stacks.items() if v not in self.parts
                     and (written > read or v in late)]
             leaves = [leaf for leaf, x in zip(body.slices, sequences, strict=True) if buffer is (
                 self.parts[x].buffer if x in self.parts else x)]
-            for v in here:
+            for v in candidates:
                 if writers[buffer_of(out_of[v])] == [read] and len(leaves) == 1 and by_element(
                         inside.regions[read], leaves[0], out_of[v]):
                     stacks[v] += 1
-            here.sort(key=lambda v: stacks[v] <= read)
-            as_long = [v for v in here if row_bytes(v, self.align) == row]
+            candidates.sort(key=lambda v: stacks[v] <= read)
+            as_long = [v for v in candidates if row_bytes(v, self.align) == row]
             parts, start = {}, 0
             if as_long:
                 parts[as_long[0]] = Overlay(buffer, 0, None)
-            for v in filter(self._is_read_by_iterations, () if as_long else here):
+            for v in filter(self._is_read_by_iterations, () if as_long else candidates):
                 if start + row_bytes(v, self.align) <= row:
                     parts[v] = Overlay(buffer, start, row)
                     start += row_bytes(v, self.align)

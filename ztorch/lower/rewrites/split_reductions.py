@@ -34,16 +34,16 @@ def split_reduction(v: Value, grid: GridLimits | None) -> Value:
     """
     if v.op.kind != "reduce" or not v.size:
         return v
-    wanted = _parts_for_workers(v) if grid is None else _parts_for_groups(v, grid)
-    if wanted < 2:
+    most_parts = _parts_for_workers(v) if grid is None else _parts_for_groups(v, grid)
+    if most_parts < 2:
         return v
     x, axes = v.args[0], v.attrs["axes"]
     if grid is None:
-        first = max(axes, key=lambda a: (_parts_of_axis(x.shape, a, wanted), x.shape[a]))
-        end, parts = first + 1, _parts_of_axis(x.shape, first, wanted)
+        first = max(axes, key=lambda a: (_parts_of_axis(x.shape, a, most_parts), x.shape[a]))
+        end, parts = first + 1, _parts_of_axis(x.shape, first, most_parts)
     else:
         first, end = _longest_run(x.shape, axes)
-        parts = _divisor(math.prod(x.shape[first:end]), wanted)
+        parts = _divisor(math.prod(x.shape[first:end]), most_parts)
     n = math.prod(x.shape[first:end])
     if parts == 1:
         return v
@@ -55,11 +55,11 @@ def split_reduction(v: Value, grid: GridLimits | None) -> Value:
     return OPS.cast(v.op(partial, axes=(at,)), v.dtype)
 
 
-def _parts_of_axis(shape: Sequence[int], axis: int, wanted: int) -> int:
-    """The most parts of an axis, up to `wanted`. Those of the last one fill a few vectors, for only
+def _parts_of_axis(shape: Sequence[int], axis: int, most: int) -> int:
+    """The most parts of an axis, up to `most`. Those of the last one fill a few vectors, for only
     their elements are neighbors in memory."""
     n, is_last = shape[axis], math.prod(shape[axis + 1:]) == 1
-    return _divisor(n, max(1, min(wanted, n // REDUCTION_PART_WIDTH) if is_last else wanted))
+    return _divisor(n, max(1, min(most, n // REDUCTION_PART_WIDTH) if is_last else most))
 
 
 def _longest_run(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int]:
