@@ -26,6 +26,11 @@ def recorder(name: str) -> Any:
     return None
 
 
+def need_known(label: str) -> None:
+    """Raises an error where a function is being compiled, which would keep the numbers of what
+    `label` names for ever. `arrays/` replaces this."""
+
+
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, for complex numbers
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function

@@ -10,11 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import ztorch as zt
 from tests import references
 from ztorch import layers as L
 from ztorch.arrays.weight_cells import WeightCell
+from ztorch.errors import ConfigError
 
 X = np.random.default_rng(0).normal(3.0, 2.0, (8, 4)).astype(np.float32)
 SCALES = np.arange(1.0, 5.0, dtype=np.float32)
@@ -246,3 +248,14 @@ def test_weights_that_are_arguments_in_a_compiled_function_are_those_of_the_call
         np.testing.assert_allclose(float(compiled(zt.tensor(X))), (scores ** 2).mean(), rtol=1e-4)
         weight -= 0.01 * 2.0 * X.T @ scores / len(X)
         np.testing.assert_allclose(dense.get_weights()[0], weight, rtol=1e-3)
+
+
+@pytest.mark.parametrize("read", [lambda dense: dense.kernel.numpy(), lambda dense: np.asarray(dense.kernel),
+                                  lambda dense: dense.get_weights()[0],
+                                  lambda dense: zt.Sequential([L.Input((4,)), dense]).get_weights()[0]])
+def test_numbers_of_weights_in_a_compiled_function_are_an_error(read: Any) -> None:
+    dense = L.Dense(1, use_bias=False)
+    dense.build((None, 4))
+    with pytest.raises(ConfigError, match=r"weight 'dense.*kernel' is asked for its numbers while a function is compiled"):
+        zt.compiled(lambda x: x @ zt.tensor(read(dense)))(zt.tensor(X))
+    assert read(dense).shape == (4, 1)

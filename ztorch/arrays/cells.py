@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from ztorch.arrays.node import TensorNode, placeholder
+from ztorch.graph.tracing import NotTraced
 
 
 class Cell:
@@ -83,3 +84,11 @@ def fixes_weights() -> bool:
     """Whether a function is being compiled with the weights of now."""
     trace = _trace.get()
     return trace is not None and trace.fixes_weights
+
+
+def need_known(label: str) -> None:
+    """Raises an error where a function is being compiled that reads weights at each call."""
+    if is_tracing() and not fixes_weights():
+        raise NotTraced(f"{label} is asked for its numbers while a function is compiled, which "
+                        "would keep them for ever; compute with the weight itself, or pass it on: "
+                        "it is a tensor of its value at each call")

@@ -11,7 +11,7 @@ from ztorch import dispatch
 from ztorch.arrays import dlpack
 from ztorch.arrays.applying import apply, apply_again, apply_to_arrays
 from ztorch.arrays.at import At
-from ztorch.arrays.cells import is_tracing
+from ztorch.arrays.cells import is_tracing, need_known
 from ztorch.arrays.elements import moved, node_from, restored, stored_array
 from ztorch.arrays.exchange import shown
 from ztorch.arrays.keys import getter
@@ -270,6 +270,7 @@ def _wrapped(result: Any) -> Any:
 set_tensor(Tensor)
 dispatch.on_tensors = recorded_again
 dispatch.recorder = recorder
+dispatch.need_known = need_known
 set_operators(Tensor, compute)
 # The buffer protocol, which Python 3.12 and later use in `memoryview`, `np.frombuffer` and files.
 Tensor.__buffer__ = lambda x, flags: memoryview(x.numpy())  # type: ignore[attr-defined]

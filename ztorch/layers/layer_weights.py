@@ -50,7 +50,7 @@ class LayerWeights:
 
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order; empty before the layer is built."""
-        return [w.value.copy() for w in self.weights]
+        return [w.numpy() for w in self.weights]
 
     @checked
     def set_weights(self, weights: Sequence[Any]) -> None:

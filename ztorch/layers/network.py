@@ -295,4 +295,4 @@ class Network(ModelTensors, CopiedModel, abstract=True):
     def get_weights(self) -> list[np.ndarray]:
         """Copies of all weights, in Keras' order."""
         self.need_memory(8)
-        return [w.value.copy() for w in self.weights]
+        return [w.numpy() for w in self.weights]

@@ -229,9 +229,9 @@ class Weight(StandIn):
             return
         self.need_layer()
         tensor = tensors_of(value)
-        if tuple(getattr(tensor, "shape", ())) != self.shape:
-            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, and is assigned "
-                               f"{tuple(getattr(tensor, 'shape', ()))}")
+        shape = tuple(getattr(tensor, "shape", ()))
+        if shape != self.shape:
+            raise WeightsError(f"weight {self.path!r} has shape {self.shape}, is assigned {shape}")
         context.assign(self, tensor)
 
     def assign_add(self, value: Any) -> None:
@@ -243,7 +243,8 @@ class Weight(StandIn):
         self.assign((self.value if tracing.get() is None else self.tensor) - value)
 
     def numpy(self) -> np.ndarray:
-        """A copy of the value."""
+        """A copy of the value; an error in a function that is being compiled."""
+        dispatch.need_known(f"weight {self.path!r}")
         return self.value.copy()
 
     @property
@@ -284,10 +285,9 @@ class Weight(StandIn):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         if tracing.get() is None:
-            return np.array(self.value, dtype)
-        raise ConfigError(f"weight {self.path!r} has no numbers in the call of a layer, where it "
-                          "is a tensor; use zt.ops instead of NumPy, or "
-                          f"context.read(self.{self.name}) if the call takes a context")
+            return np.asarray(self.numpy(), dtype)
+        raise ConfigError(f"weight {self.path!r} has no numbers in the call of a layer; use zt.ops "
+                          f"there, or context.read(self.{self.name}) if it takes a context")
 
     def __repr__(self) -> str:
         return f"<weight {self.path} {self.shape}>"
