@@ -73,8 +73,8 @@ def beta(shape: Any, alpha: Any, beta: Any, dtype: DType | str | None = None,
         True
     """
     sizes = sizes_of(shape)
-    shapes = ops.stack([ops.broadcast_to(_tensor(x, dtype), sizes) for x in (alpha, beta)])
-    drawn = _gamma((2, *sizes), shapes, dtype, seed)
+    concentrations = ops.stack([ops.broadcast_to(_tensor(x, dtype), sizes) for x in (alpha, beta)])
+    drawn = _gamma((2, *sizes), concentrations, dtype, seed)
     return drawn[0] / (drawn[0] + drawn[1])
 
 
