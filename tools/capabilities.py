@@ -14,9 +14,8 @@ from tools.opcode_support import has, kinds_of, opcode_cells
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.dtypes import ALL
 from ztorch.ir.opcodes import COMPUTING, OPCODES, SCALAR
+from ztorch.machines.backends import running_on_cpu
 
-# Targets whose kernels the tests run, beside those of the CPU; .ci/run demands these drivers.
-RUN = ("opencl", "vulkan", "webgpu")
 HEAD = """# Capabilities
 
 From the registries, by `python -m tools.capabilities > docs/capabilities.md`; needs no device.
@@ -118,7 +117,7 @@ def _run(group: Sequence[Target]) -> str:
     first = group[0]
     if first.backend == "cpu":
         return f"where there is {'a C compiler' if first.emits_source else 'such a processor'}"
-    return "yes" if first.name in RUN else "no, compiled only"
+    return "yes" if first.name in running_on_cpu() else "no, compiled only"
 
 
 if __name__ == "__main__":

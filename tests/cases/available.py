@@ -9,6 +9,7 @@ import pytest
 
 from ztorch.backends import registry
 from ztorch.backends.device import Device
+from ztorch.machines.backends import running_on_cpu
 
 REQUIRED = {n for n in os.environ.get("ZTORCH_REQUIRE_BACKENDS", "").split(",") if n}
 
@@ -28,9 +29,8 @@ def fresh(name: str) -> Device:
     return registry.backend(name).open(device(name).info.ordinal)
 
 
-# Those that a processor plays wherever tests are run, among whom cases are shared out. A device of the
-# others' is rare, and is tried on everything.
-PLAYED = ("opencl", "vulkan", "webgpu")
+# Cases are shared out among these. A device of the others' is rare, and is tried on everything.
+PLAYED = running_on_cpu()
 # The fast path takes the first one, so it must be available.
 NAMES = tuple(sorted(registry.names(), key=lambda n: (n != "dummy", n not in PLAYED)))
 COMPUTING = tuple(n for n in NAMES if n != "dummy")  # which computes nothing

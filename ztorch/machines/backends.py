@@ -15,6 +15,8 @@ class BackendRow:
     preference: int
     languages: tuple[str, ...]  # the languages of its kernels, the default first
     computes: bool = True  # False for the dummy device of tests
+    # Whether a driver that any Linux machine can install runs its kernels on the CPU. Tests use it.
+    runs_on_cpu: bool = False
 
 
 BACKENDS: tuple[BackendRow, ...] = (
@@ -22,9 +24,9 @@ BACKENDS: tuple[BackendRow, ...] = (
     BackendRow("rocm", 30, ("hip", "code object")),
     BackendRow("metal", 20, ("msl",)),
     BackendRow("cpu", 10, ("c",)),
-    BackendRow("vulkan", 0, ("spirv",)),
-    BackendRow("opencl", 0, ("opencl", "spirv")),
-    BackendRow("webgpu", 0, ("wgsl",)),
+    BackendRow("vulkan", 0, ("spirv",), runs_on_cpu=True),
+    BackendRow("opencl", 0, ("opencl", "spirv"), runs_on_cpu=True),
+    BackendRow("webgpu", 0, ("wgsl",), runs_on_cpu=True),
     BackendRow("dummy", 0, ("text",), computes=False),
 )
 
@@ -47,6 +49,15 @@ def computes(backend: str) -> bool:
     (True, False)
     """
     return all(row.computes for row in BACKENDS if row.name == backend)
+
+
+def running_on_cpu() -> tuple[str, ...]:
+    """The GPU backends whose kernels a CPU can run, which tests therefore do.
+
+    >>> running_on_cpu()
+    ('opencl', 'vulkan', 'webgpu')
+    """
+    return tuple(sorted(row.name for row in BACKENDS if row.runs_on_cpu))
 
 
 def languages_of(backend: str) -> tuple[str, ...]:
