@@ -98,3 +98,11 @@ def test_files_of_a_room_are_found_without_advice() -> None:
     assert convolution.Conv2D is L.Conv2D
     with pytest.raises(AttributeError, match="Dense"):
         L.Dens  # noqa: B018
+
+
+def test_files_are_attributes_before_and_after_they_load() -> None:
+    """A file may have the name of a member, as `initializers.constant` has."""
+    code = "import ztorch as zt; print(zt.initializers.constant, zt.losses.ctc, zt.layers.core, sep=chr(10))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [line.split()[1] for line in run.stdout.splitlines()] == [
+        f"'ztorch.{name}'" for name in ("initializers.constant", "losses.ctc", "layers.core")]

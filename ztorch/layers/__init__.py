@@ -16,7 +16,7 @@ from ztorch.layers.input_spec import InputSpec
 from ztorch.layers.layer import Layer
 from ztorch.layers.weight import Weight
 from ztorch.layers.wrapper import Wrapper
-from ztorch.names.member_names import SHARED, need_public, shared
+from ztorch.names.member_names import SHARED, file_named, shared
 
 LAYERS = Layer.known
 _ELSEWHERE = {  # names that are no layers of a model, and their files
@@ -30,7 +30,8 @@ __all__ = ["LAYERS", "Context", "InputSpec", "Layer", "States", "Weight", "Wrapp
 
 
 def __getattr__(name: str) -> Any:
-    need_public(__name__, name)
+    if (file := file_named(__name__, name)) is not None:
+        return file
     if name in SHARED:
         return shared(name)
     if name in LAYERS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ztorch.errors import unknown
 from ztorch.losses.loss import Loss, TargetSpec, UnfitTargets, get
 from ztorch.losses.numbers import LossFunction
-from ztorch.names.member_names import SHARED, class_named, need_public, shared
+from ztorch.names.member_names import SHARED, class_named, file_named, shared
 
 if TYPE_CHECKING:  # the files of members load when a member is first named
     from ztorch.losses.classification import (
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        need_public(__name__, name)
+        if (file := file_named(__name__, name)) is not None:
+            return file
         if name in SHARED:
             return shared(name)
         if (kind := class_named(Loss, name)) is not None:

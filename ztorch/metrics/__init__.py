@@ -10,7 +10,7 @@ from ztorch.errors import unknown
 from ztorch.losses.loss import Loss
 from ztorch.losses.numbers import LossFunction
 from ztorch.metrics.metric import Metric, SumMetric
-from ztorch.names.member_names import SHARED, class_named, need_public, shared
+from ztorch.names.member_names import SHARED, class_named, file_named, shared
 
 if TYPE_CHECKING:  # the files of members load when a member is first named
     from ztorch.metrics.accuracy import (
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        need_public(__name__, name)
+        if (file := file_named(__name__, name)) is not None:
+            return file
         if name in SHARED:
             return shared(name)
         if name in _FILES:

@@ -3,7 +3,10 @@ first use, and those that all share, as in Keras: `serialize` and `deserialize`.
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from ztorch import dispatch
@@ -22,11 +25,21 @@ def shared(name: str) -> Any:
     return getattr(dispatch, name) if name in SHARED else None
 
 
-def need_public(module: str, name: str) -> None:
-    """Raises an error without advice for names that Python itself asks for: those with an
-    underscore, and of files, before `from ztorch.layers import core` imports one."""
-    if name.startswith("_") or find_spec(f"{module}.{name}") is not None:
+def file_named(module: str, name: str) -> ModuleType | None:
+    """The file of a room, as in `from ztorch.layers import core`; None if there is none. An error
+    without advice for names with an underscore, which Python itself asks for.
+
+    >>> file_named("ztorch.layers", "core").__name__, file_named("ztorch.layers", "Dense")
+    ('ztorch.layers.core', None)
+    """
+    if name.startswith("_"):
         raise AttributeError(name)
+    return import_module(f"{module}.{name}") if _is_file(module, name) else None
+
+
+@cache
+def _is_file(module: str, name: str) -> bool:
+    return find_spec(f"{module}.{name}") is not None
 
 
 def class_named(family: type[Named], name: str) -> Any:
@@ -46,7 +59,8 @@ def member(family: type[Named], name: str) -> Any:
     Raises:
         AttributeError: There is no such member; the message lists similar names.
     """
-    need_public(family.__module__.rpartition(".")[0], name)
+    if (file := file_named(family.__module__.rpartition(".")[0], name)) is not None:
+        return file
     if name in SHARED:
         return shared(name)
     if name not in family.known:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztorch import schedules
 from ztorch.errors import unknown
-from ztorch.names.member_names import SHARED, class_named, need_public, shared
+from ztorch.names.member_names import SHARED, class_named, file_named, shared
 from ztorch.optimizers.optimizer import Optimizer
 from ztorch.optimizers.slots import Slots
 
@@ -28,7 +28,8 @@ get = Optimizer.get
 if not TYPE_CHECKING:  # it knows the names of this package
 
     def __getattr__(name: str) -> Any:
-        need_public(__name__, name)
+        if (file := file_named(__name__, name)) is not None:
+            return file
         if name in SHARED:
             return shared(name)
         if name == "OptimizerMap":
