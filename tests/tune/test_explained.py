@@ -131,6 +131,16 @@ def test_the_share_of_the_best_possible_speed() -> None:
     assert measured.share == 0.4 and measured.cost == 1.5
 
 
+def test_the_device_of_the_last_compile() -> None:
+    model = dense()
+    model.compile("cpu:avx2:zen3", batch_size=M)
+    times = model.explain()
+    assert (times.device, times.processor) == ("avx2", "zen3")
+    with pytest.raises(Unsupported, match="this processor is not zen3"):
+        model.tune(seconds=0)
+    assert model.explain(device="cpu:scalar").device == "scalar"
+
+
 def test_what_cannot_be_explained(tmp_path: Path) -> None:
     model = dense()
     program = model.compile("cpu", batch_size=M)

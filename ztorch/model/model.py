@@ -236,7 +236,9 @@ class Model(RunnableNetwork):
                                                dtype_=dtype_, **arguments)
             return program
 
-        return self.keep(make, arguments)
+        program = self.keep(make, arguments)
+        self._last_device = device
+        return program
 
 
 def _is_or_nears_optimizer(device: Any) -> bool:

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 class TunedNetwork(ExportedNetwork, abstract=True):
     """A network whose kernels can be measured."""
 
+    _last_device = "cpu"  # of the last compile
+
     @checked
-    def tune(self, device: str = "cpu", *, batch_size: int | Sequence[int] | None = None,
+    def tune(self, device: str | None = None, *, batch_size: int | Sequence[int] | None = None,
              optimizer: Any = None, loss: Any = None, metrics: Any = None, dtype: Any = None,
              sizes: Any = None, threads: int | None = None, seconds: float = 60.0,
              again: bool = False) -> TuningReport:
@@ -40,7 +42,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         Args:
             device: "cpu", an instruction level, such as "cpu:avx2", or a device of this machine,
                 such as "cuda:0". For a chip, such as "cuda:sm_90a", times are predicted by the
-                performance model. Default: `"cpu"`.
+                performance model. Default: `None`, that of the last `compile`, or "cpu".
             batch_size: As in `compile`. Default: `None`.
             optimizer: As in `compile`. Default: `None`.
             loss: As in `compile`. Default: `None`.
@@ -73,12 +75,12 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         traced = self._traced_as_compiled(
             batch_size=batch_size, dtype=dtype, sizes=sizes, optimizer=optimizer, loss=loss,
             metrics=metrics)
-        place = resolve(device)
+        place = resolve(device or self._last_device)
         return tune_functions(traced.functions, target_for(place), self.name, seconds, threads,
                               again, place.ordinal)
 
     @checked
-    def explain(self, function: str = "predict", device: str = "cpu", *,
+    def explain(self, function: str = "predict", device: str | None = None, *,
                 batch_size: int | Sequence[int] | None = None, optimizer: Any = None,
                 loss: Any = None, metrics: Any = None, dtype: Any = None, sizes: Any = None,
                 threads: int | None = None, measure: bool = False) -> FunctionTimes:
@@ -91,7 +93,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         Args:
             function: `"predict"`, `"evaluate"`, `"train"` or another one. Default: `"predict"`.
             device: "cpu", an instruction level or a processor, such as "cpu:zen3". Default:
-                `"cpu"`.
+                `None`, that of the last `compile`, or "cpu".
             batch_size: As in `compile`. Default: `None`.
             optimizer: As in `compile`. Default: `None`.
             loss: As in `compile`. Default: `None`.
@@ -119,7 +121,8 @@ class TunedNetwork(ExportedNetwork, abstract=True):
         traced = self._traced_as_compiled(
             batch_size=batch_size, dtype=dtype, sizes=sizes, optimizer=optimizer, loss=loss,
             metrics=metrics)
-        return _explained(self.name, traced, function, device, threads, measure)
+        return _explained(self.name, traced, function, device or self._last_device, threads,
+                          measure)
 
     def explainer(self, device: str, threads: int | None,
                   **arguments: Any) -> Callable[[str, bool], FunctionTimes]:

@@ -41,7 +41,7 @@ def explain_function(title: str, function: str, graph: Graph, target: Target,
     """
     if target.limits.grid is not None or target.emits_source:
         raise Unsupported(f"explain has no cost model for kernels of {target.name!r}; it needs a "
-                          "CPU target")
+                          "CPU target, such as device='cpu'; `ztorch explain` predicts GPUs")
     if measure:
         clock_for(target)  # raises an error unless this machine runs the target
     count = threads or usable_cores()
