@@ -37,7 +37,10 @@ def same(ours: Any, want: Any) -> None:
     ("bhqd,bhkd->bhqk", ((2, 3, 4, 5), (2, 3, 6, 5))), ("iij,jk->ik", ((3, 3, 2), (2, 4))),
     ("i,i,i->i", ((3,), (3,), (3,))), ("...", ((2, 3),)), ("i...,i...", ((2, 3), (2, 3))),
     ("ij,k->k", ((2, 3), (4,))), ("iii->i", ((3, 3, 3),)), ("i j, j k -> i k", ((2, 3), (3, 4))),
-    ("...i->...", ((2, 3),)), ("ii,...i->...", ((3, 3), (2, 3)))])
+    ("...i->...", ((2, 3),)), ("ii,...i->...", ((3, 3), (2, 3))),
+    ("bqc,bck,bk->bq", ((2, 3, 4), (2, 4, 5), (2, 5))), ("i,ij,j,jk", ((2,), (2, 3), (3,), (3, 4))),
+    ("ij,k,lj,ki->l", ((2, 3), (4,), (5, 3), (4, 2))), (",ij,,ji->", ((), (2, 3), (), (3, 2))),
+    ("ai,bi,ci,di,ei,fi,gi,hi,ji,ki->abk", ((2, 2),) * 10)])
 def test_einsum_is_numpys(subscripts: str, shapes: tuple) -> None:
     arrays = [RANDOM.normal(size=shape) for shape in shapes]
     same(ops.einsum(subscripts, *map(constant, arrays)), np.einsum(subscripts, *arrays))
@@ -49,6 +52,18 @@ def test_einsum_transposes_only_if_the_result_needs_it(subscripts: str) -> None:
               for part in subscripts.partition("->")[0].split(",")]
     y = ops.einsum(subscripts, *(leaf("input", f"x{n}", s, f64) for n, s in enumerate(shapes)))
     assert "transpose" not in [v.op.name for v in topological([y])]
+
+
+@pytest.mark.parametrize(("subscripts", "most"), [
+    ("bhqd,bkhd,hd->bhqk", "bhqk"), ("bqc,bck,bk->bq", "bq"), ("bi,ij,bj->b", "bi"),
+    ("ij,jk,kl->il", "jl")])
+def test_einsum_multiplies_small_operands_first(subscripts: str, most: str) -> None:
+    sizes = {"b": 3, "h": 2, "q": 7, "k": 5, "d": 4, "c": 6, "i": 8, "j": 9, "l": 2}
+    x = [leaf("input", f"x{n}", tuple(sizes[c] for c in part), f64)
+         for n, part in enumerate(subscripts.partition("->")[0].split(","))]
+    products = [v for v in topological([ops.einsum(subscripts, *x)])
+                if v.op.name in ("mul", "matmul")]
+    assert max(v.size for v in products) == np.prod([sizes[c] for c in most])
 
 
 def test_einsum_gradients_and_lists() -> None:

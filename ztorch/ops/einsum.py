@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 import re
 import string
+from collections.abc import Sequence
+from functools import cache
 from inspect import Parameter, Signature
+from itertools import combinations
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,9 @@ from ztorch.graph.op import OPS, op, shape_error
 from ztorch.graph.value import Value
 
 Sizes = dict[str, int]  # of axes, by their letters
+Part = tuple[int, ...]  # some of the operands, by number
+
+MOST_ORDERED = 8  # operands whose order is searched, among 3 ** 8 pairs of parts
 
 
 class _Term:
@@ -73,7 +80,7 @@ def _einsum(*operands: Any, subscripts: str | None = None) -> Value:
     """A sum of products, written with one letter per axis.
 
     Axes of several operands with the same letter are paired; letters that are not in the result are
-    summed over. Operands are multiplied from left to right.
+    summed over. Up to eight operands are multiplied in the order of fewest multiplications.
 
     Args:
         subscripts: Letters of each operand, separated by commas, then `->` and those of the result.
@@ -99,12 +106,41 @@ def _einsum(*operands: Any, subscripts: str | None = None) -> Value:
         operands = tuple(operands[0])
     terms, result, sizes = _parsed(str(subscripts), operands)
     terms = [term.diagonals() for term in terms]
-    total = terms[0]
-    for k, term in enumerate(terms[1:], 1):
-        later = result + "".join(t.letters for t in terms[k + 1:])
-        total = total.summed(later + term.letters)
-        total = total.times(term.summed(later + total.letters), later, sizes)
-    return total.summed(result).arranged(result)
+    while len(terms) > MOST_ORDERED:
+        terms = [_product(terms[:2], terms[2:], result, sizes), *terms[2:]]
+    return _product(terms, [], result, sizes).arranged(result)
+
+
+def _product(terms: Sequence[_Term], others: Sequence[_Term], result: str, sizes: Sizes) -> _Term:
+    """The product of terms in the order of fewest multiplications, summed over the letters that
+    neither the others nor the result have. Of equal orders it is the one from left to right."""
+    after = result + "".join(t.letters for t in others)
+
+    def kept(part: Part) -> str:
+        """The letters of the product of these terms, in the order of the result."""
+        own = {c for k in part for c in terms[k].letters}
+        rest = after + "".join(t.letters for k, t in enumerate(terms) if k not in part)
+        return "".join(c for c in dict.fromkeys(rest) if c in own)
+
+    @cache
+    def best(part: Part) -> tuple[int, Part, Part]:
+        """Multiplications, and the two parts that are multiplied last."""
+        if len(part) == 1:
+            return 0, part, ()
+        lefts = ((part[0], *more) for n in range(len(part) - 2, -1, -1)
+                 for more in combinations(part[1:], n))
+        pairs = ((left, tuple(k for k in part if k not in left)) for left in lefts)
+        return min(((best(left)[0] + best(right)[0]
+                     + math.prod(sizes[c] for c in {*kept(left), *kept(right)}), left, right)
+                    for left, right in pairs), key=itemgetter(0))
+
+    def multiplied(part: Part) -> _Term:
+        _, left, right = best(part)
+        if not right:
+            return terms[part[0]].summed(kept(part))
+        return multiplied(left).times(multiplied(right), kept(part), sizes)
+
+    return multiplied(tuple(range(len(terms))))
 
 
 def _parsed(subscripts: str, operands: tuple[Value, ...]) -> tuple[list[_Term], str, Sizes]:
