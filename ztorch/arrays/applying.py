@@ -12,7 +12,7 @@ import numpy as np
 from ztorch import dispatch, ops
 from ztorch.arrays.calls import NUMBERS, Call, bind, call_for, tensor_places
 from ztorch.arrays.complex_dtypes import holds_complex
-from ztorch.arrays.elements import array_of, node_of_array, operand_of
+from ztorch.arrays.elements import array_of, node_of_spec, operand_of
 from ztorch.arrays.node import Handle, TensorNode
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.realize import realize
@@ -45,19 +45,22 @@ def apply(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     call = _remembered(key)
     if call is None:
         return _apply_first(name, args, attrs, key)
-    return _recorded(call, _placed(call, operands, has_tensors) if has_arrays else operands)
+    return _recorded(call, placed(call, operands, has_tensors) if has_arrays else operands)
 
 
 def apply_again(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """The result of `apply` if one argument is a tensor and the op was applied to arguments of the
-    same kinds before; else None."""
+    """The result of `apply_to_arrays` if one argument is a tensor or an array, and the op was
+    applied to arguments of the same kinds before; else None."""
     for x in args:
-        if isinstance(x, (Handle, list, tuple)):
+        if type(x) is np.ndarray or isinstance(x, (Handle, list, tuple)):
             key, operands, has_tensors, has_arrays = _sorted(name, args, attrs)
-            call = _remembered(key) if has_tensors else None
+            call = _remembered(key) if has_tensors or has_arrays else None
             if call is None:
                 return None
-            return _recorded(call, _placed(call, operands, True) if has_arrays else operands)
+            if has_arrays:
+                operands = placed(call, operands, copy=has_tensors)
+            result = _recorded(call, operands)
+            return result if has_tensors else _as_arrays(result)
     return None
 
 
@@ -108,11 +111,10 @@ def _remembered(key: tuple[Any, ...] | None) -> Call | None:
         return None
 
 
-def _placed(call: Call, operands: list[Any], copy: bool) -> list[Any]:
+def placed(call: Call, operands: Sequence[Any], copy: bool) -> list[Any]:
     """The operands of a call, with nodes for arrays. With `copy`, arrays are copied: the call runs
     later, and they may change before that."""
-    return [node_of_array(x, s.dtype, s.memory, copy=copy)
-            if type(x) is np.ndarray and isinstance(s, Spec) else x
+    return [node_of_spec(x, s, copy) if type(x) is np.ndarray and isinstance(s, Spec) else x
             for x, s in zip(operands, call.operands, strict=True)]
 
 
@@ -205,8 +207,11 @@ def apply_to_arrays(name: str, args: tuple[Any, ...], attrs: dict[str, Any]) -> 
     takes no tensors; else NumPy arrays."""
     result = apply(name, args, attrs)
     has_tensors = any(isinstance(x, Handle) for x in _flat((*args, *attrs.values())))
-    if has_tensors or not signature(name)[1]:
-        return result
+    return result if has_tensors or not signature(name)[1] else _as_arrays(result)
+
+
+def _as_arrays(result: Any) -> Any:
+    """The arrays of one node or of several."""
     if isinstance(result, TensorNode):
         return array_of(result)
     if isinstance(result, list) and all(isinstance(n, TensorNode) for n in result):

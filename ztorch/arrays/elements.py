@@ -67,7 +67,8 @@ def stored_array(node: TensorNode) -> np.ndarray:
 def array_of(node: TensorNode) -> np.ndarray:
     """The elements of a node without other references, as a writable array."""
     own = node.spec
-    realize((node,))
+    if node.block is None:
+        realize((node,))
     if own.memory != "cpu":
         return shown(stored_array(node).copy(), own.dtype)
     block = node.block
@@ -75,7 +76,7 @@ def array_of(node: TensorNode) -> np.ndarray:
         return shown(stored_array(node).copy(), own.dtype)
     elements = block.detached()
     if block.nbytes < RETURNED_BYTES:
-        array = elements[:own.nbytes].view(own.dtype.numpy).reshape(own.shape)
+        array = np.ndarray(own.shape, own.dtype.numpy, elements)
     else:  # the block returns to its pool when the array is freed
         returning = Allocation(pool, block.nbytes, elements, block.place)
         array = np.asarray(_View(returning, own, writable=True))
@@ -91,12 +92,18 @@ def node_of_array(array: np.ndarray, d: DType, place: str, copy: bool) -> Tensor
         place: The memory of the node.
         copy: Whether to copy the elements, because the array may change.
     """
-    pool = memory(place)
-    elements = stored(array, d)
+    return node_of_spec(array, spec(array.shape, d, place), copy)
+
+
+def node_of_spec(array: np.ndarray, own: Spec, copy: bool) -> TensorNode:
+    """The same, for an array whose spec is known."""
+    pool = memory(own.memory)
+    d = own.dtype
+    elements = array if array.dtype is d.numpy else stored(array, d)
     block = None
     if isinstance(pool, HostPool) and (not copy or not np.may_share_memory(elements, array)):
         block = pool.lend(elements)  # a device may read the array later, when it may have changed
-    return computed(spec(array.shape, d, place), block or pool.upload(elements))
+    return computed(own, block or pool.upload(elements))
 
 
 def operand_of(label: str, x: Any, place: str, copy: bool, index: bool = False) -> TensorNode:

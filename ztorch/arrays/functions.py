@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,11 @@ from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.complex_tensor import in_parts, is_complex
 from ztorch.arrays.elements import array_of, operand_of
 from ztorch.arrays.function_trace import function_trace
+from ztorch.arrays.known_arguments import KnownArguments, computed_tensors, number_node
 from ztorch.arrays.memory import memory, place_of
 from ztorch.arrays.node import TensorNode, computed, keeps_operands
 from ztorch.arrays.out_arrays import OutArrays, takes_out
-from ztorch.arrays.placement import code_for, default_device, device_of_block
+from ztorch.arrays.placement import code_for, device_of_block
 from ztorch.arrays.programs import ArrayProgram
 from ztorch.arrays.quick_calls import Native, Output
 from ztorch.arrays.quick_functions import (
@@ -29,16 +30,14 @@ from ztorch.arrays.quick_functions import (
 )
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
-from ztorch.arrays.specs import Spec, spec
+from ztorch.arrays.specs import Spec
 from ztorch.arrays.tensor import Tensor, tensor_of
 from ztorch.arrays.weight_cells import NodesOfNow
-from ztorch.dtypes import f32, f64
 from ztorch.errors import ConfigError
-from ztorch.graph.trees import TreeBranch, flatten, map_tree, unflatten
+from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.locks import new_lock
 
 CAPACITY = 256  # cached versions of a function
-_QUICK = "?bBhHiIlLqQefd"  # NumPy's dtypes that tensors have, by their codes
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,7 +81,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **named)  # inside another traced function
         if not named and device_of_block() is None:
             results = natives.run(args)
-            if results is NotImplemented and (ready := _computed_tensors(args)) is not None:
+            if results is NotImplemented and (ready := computed_tensors(args)) is not None:
                 args = ready
                 results = natives.run(args)
             if results is not NotImplemented:
@@ -118,22 +117,22 @@ class _Versions:
 
     def run(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The results of a call. Its version is traced if there is none."""
-        nodes: list[Any] = []
-        kinds: list[Any] = [default_device()]
-        plain = not named and _sorted_out(args, nodes, kinds)
-        specs = tuple(kinds)
-        version = self._of_specs.find(specs) if plain else None
-        if version is not None:
-            results = version.run(nodes)
-            if device_of_block() is None and (native := version.native(args)):
+        known = None if named else KnownArguments(args)
+        specs = tuple(known.kinds) if known is not None and known.are_all else None
+        version = None if specs is None else self._of_specs.find(specs)
+        if known is not None and version is not None:
+            results = version.run(known.nodes)
+            if not known.has_arrays and device_of_block() is None and (
+                    native := version.native(args)):
                 self._natives[:] = [native, *self._natives[:MOST_NATIVES - 1]]
-            return unflatten(version.tree, iter(list(map(tensor_of, results))))
+            finish = array_of if known.of_numpy else tensor_of
+            return unflatten(version.tree, iter(list(map(finish, results))))
         leaves, shape = flatten((args, named))
         of_numpy = bool(leaves) and not any(isinstance(x, Tensor) for x in leaves)
         if any(map(is_complex, leaves)):
             leaves, shape = flatten(map_tree(in_parts, (args, named)))
         version, nodes = self._version(leaves, shape)
-        if plain:
+        if specs is not None:
             self._of_specs.put(specs, version)
         results = version.run([n for n in nodes if isinstance(n, TensorNode)])
         finish = array_of if of_numpy else tensor_of
@@ -156,59 +155,6 @@ class _Versions:
         return version, nodes
 
 
-def _sorted_out(tree: Any, nodes: list[TensorNode], kinds: list[Any]) -> bool:
-    """Appends the node of each tensor in a tree, in the order of `flatten`, and the kinds that
-    identify the tree. Returns whether all leaves are tensors."""
-    for x in tree:
-        kind = type(x)
-        if kind is Tensor:
-            node = x.node
-            nodes.append(node)
-            kinds.append(node.spec)
-        elif kind is list or kind is tuple:
-            kinds += (kind, len(x))
-            if not _sorted_out(x, nodes, kinds):
-                return False
-        elif kind is dict and all(type(k) is str for k in x):
-            names = sorted(x)
-            kinds += (kind, *names)
-            if not _sorted_out([x[k] for k in names], nodes, kinds):
-                return False
-        elif issubclass(kind, TreeBranch):
-            kinds.append(kind)
-            if not _sorted_out([getattr(x, name) for name in kind._fields], nodes, kinds):
-                return False
-        else:
-            return False
-    return True
-
-
-def _computed_tensors(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Arguments with tensors instead of arrays, and with all their tensors computed. None if that
-    changes nothing, and if they have no tensor: then the results are arrays."""
-    pending = [x.node for x in args if type(x) is Tensor and x.node.block is None]
-    arrays = any(type(x) is np.ndarray for x in args)
-    if not (pending or arrays) or (like := _first_tensor(args)) is None:
-        return None
-    realize(pending)
-    if not arrays:
-        return args
-    place = like.node.spec.memory
-    return tuple([tensor_of(operand_of("", x, place, copy=False))
-                  if type(x) is np.ndarray and x.dtype.char in _QUICK else x for x in args])
-
-
-def _first_tensor(branches: Iterable[Any]) -> Tensor | None:
-    """The first tensor in trees of tuples, lists and dicts."""
-    for x in branches:
-        if type(x) is Tensor:
-            return x
-        parts = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
-        if (inner := _first_tensor(parts)) is not None:
-            return inner
-    return None
-
-
 def _remade(native: Native, tree: Any) -> Native:
     """A native function that returns the branches of the original tree instead of tuples."""
     def run(*args: Any) -> Any:
@@ -221,9 +167,7 @@ def _remade(native: Native, tree: Any) -> Native:
 def _argument(label: str, x: Any, place: str) -> Any:
     """An argument as a node, or unchanged if it is compiled in."""
     if isinstance(x, float) and not isinstance(x, np.generic):
-        kind = f64 if place == "cpu" else f32
-        block = memory(place).upload(kind.numpy.type(x))
-        return computed(spec((), kind, place, number=True), block)
+        return number_node(x, place)
     if isinstance(x, (bool, int, str)) or callable(x):
         return x
     return operand_of(label, x, place, copy=False)

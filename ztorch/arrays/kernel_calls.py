@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.arrays.applying import common_memory
+from ztorch.arrays.applying import common_memory, placed
 from ztorch.arrays.calls import Call
 from ztorch.arrays.elements import array_of, node_from
 from ztorch.arrays.node import TensorNode
-from ztorch.arrays.placement import device
+from ztorch.arrays.placement import default_device, device
 from ztorch.arrays.quick_recording import BITS, recorder_of
 from ztorch.arrays.realize import realize
 from ztorch.arrays.recent import Recent
@@ -34,8 +34,8 @@ _written: Recent[Any, Call] = Recent(CAPACITY)  # by calls as the user wrote the
 
 
 def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The results of a kernel on tensors, if it was called in the same way before; else None. This
-    fast path does not bind the kernel's parameters.
+    """The results of a kernel, if it was called in the same way before; else None. This fast path
+    does not bind the kernel's parameters.
 
     Args:
         kernel: The kernel.
@@ -46,6 +46,8 @@ def on_known_kernel(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]) -
     call = None if written is None else _written.get(written[0])
     if written is None or call is None:
         return None
+    if not any(type(x) is TensorNode for x in written[1]):
+        return _arrays(call, placed(call, written[1], copy=False))
     if kernel.recorder is None and call.quick and all(map(_is_operand, args)):
         kernel.recorder = recorder_of(_written.newest, kernel, ALL_OPERANDS)
     return _results(call, tuple(written[1]))
@@ -65,6 +67,9 @@ def _as_written(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]
         if kind is Tensor:
             operands.append(x.node)
             key.append(x.node.spec)
+        elif kind is np.ndarray:
+            operands.append(x)
+            key += (x.dtype, x.shape)
         elif kind is float:
             operands.append(x)
             key.append(kind)
@@ -72,12 +77,20 @@ def _as_written(kernel: Any, args: tuple[Any, ...], named: dict[str, Any]
             key.append((kind, x))
         else:
             return None
+    if not any(type(x) is TensorNode for x in operands):
+        key.append(default_device())  # of which arrays say nothing
     return tuple(key), operands
 
 
 def _results(call: Call, operands: tuple[Any, ...]) -> Any:
     nodes = record(call, operands)
     return tensor_of(nodes[0]) if call.single else tuple(map(tensor_of, nodes))
+
+
+def _arrays(call: Call, operands: Sequence[Any]) -> Any:
+    nodes = record(call, tuple(operands))
+    realize(nodes)
+    return array_of(nodes[0]) if call.single else tuple(map(array_of, nodes))
 
 
 def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
@@ -124,12 +137,9 @@ def on_kernel(kernel: Any, arguments: dict[str, Any], on: str | None = None,
         call = Call(name, kinds, [o.spec.dtype if isinstance(o, TensorNode) else floating
                                   for o in operands], build, place)
         _calls.put(key, call)
-    if of_tensors:
-        spelling = _as_written(kernel, *written) if written else None
-        if spelling is not None and len(spelling[1]) == len(operands) and all(
-                map(operator.is_, spelling[1], operands)):
+    spelling = _as_written(kernel, *written) if written and (of_tensors or place == "cpu") else None
+    if spelling is not None:
+        own = operands if of_tensors else [*inputs.values()]
+        if len(spelling[1]) == len(own) and all(map(operator.is_, spelling[1], own)):
             _written.put(spelling[0], call)
-        return _results(call, tuple(operands))
-    nodes = record(call, tuple(operands))
-    realize(nodes)
-    return array_of(nodes[0]) if call.single else tuple(map(array_of, nodes))
+    return _results(call, tuple(operands)) if of_tensors else _arrays(call, operands)

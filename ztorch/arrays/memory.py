@@ -16,7 +16,7 @@ import numpy as np
 
 from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.backends import registry
-from ztorch.backends.python_calls import contents_address
+from ztorch.backends.python_calls import address_of_array, contents_address
 from ztorch.host.memory import aligned
 from ztorch.locks import new_lock
 
@@ -34,7 +34,7 @@ class Allocation:
     def __init__(self, memory: Pool | LentMemory | None, nbytes: int, handle: Any, place: Any):
         self.memory = memory  # None: the handle's owner frees it
         self.nbytes = nbytes
-        self.handle = handle  # host: a byte array; device: its buffer
+        self.handle = handle  # host: an array; device: its buffer
         self.place = place  # as programs take it: a host address, or a device buffer
 
     def detached(self) -> Any:
@@ -163,17 +163,16 @@ class HostPool(Pool):
     """The memory of the CPU."""
 
     def write(self, block: Allocation, array: np.ndarray) -> None:
-        np.copyto(block.handle[:array.nbytes].view(array.dtype).reshape(array.shape), array)
+        np.copyto(_bytes_of(block)[:array.nbytes].view(array.dtype).reshape(array.shape), array)
 
     def download(self, block: Allocation, out: np.ndarray) -> None:
-        out.reshape(-1).view(np.uint8)[:] = block.handle[:out.nbytes]
+        out.reshape(-1).view(np.uint8)[:] = _bytes_of(block)[:out.nbytes]
 
     def lend(self, array: np.ndarray) -> Allocation | None:
         flags = array.flags
         if not (flags.aligned and flags.c_contiguous and array.dtype.isnative):
             return None
-        address = array.__array_interface__["data"][0]
-        return Allocation(None, array.nbytes, array.reshape(-1).view(np.uint8), address)
+        return Allocation(None, array.nbytes, array, address_of_array(array))
 
     def _alloc(self, nbytes: int) -> np.ndarray:
         return aligned(nbytes)
@@ -182,8 +181,13 @@ class HostPool(Pool):
         pass  # the array owns the memory
 
     def _place(self, handle: np.ndarray) -> int:
-        address: int = handle.__array_interface__["data"][0]
-        return address
+        return address_of_array(handle)
+
+
+def _bytes_of(block: Allocation) -> np.ndarray:
+    """The bytes of a host block, which may be an array of another dtype that was lent."""
+    elements: np.ndarray = block.handle
+    return elements.reshape(-1).view(np.uint8)
 
 
 class DevicePool(Pool):
