@@ -69,13 +69,14 @@ def _product(m: int, n: int, k: int, d: DType, precision: str = "float32") -> Ma
         "tf32" if precision == "tf32" else d.name, 0.75, precision)
 
 
-def _convolution(images: int, side: int, channels: int) -> MainKernel:
+def _convolution(images: int, side: int, channels: int, d: DType = bf16,
+                 precision: str = "float32") -> MainKernel:
     x, w = (images, side, side, channels), (3, 3, channels, channels)
     moved = 2.0 * images * side**2 * channels + 9 * channels**2
     return MainKernel(
-        lambda: Graph({"y": OPS.conv2d(_input("x", bf16, *x), _input("w", bf16, *w),
+        lambda: Graph({"y": OPS.conv2d(_input("x", d, *x), _input("w", d, *w),
                                        padding="same")}),
-        18.0 * images * side**2 * channels**2, moved * bf16.bytes, "bf16", 0.65)
+        18.0 * images * side**2 * channels**2, moved * d.bytes, d.name, 0.65, precision)
 
 
 def _attention(heads: int, length: int, size: int) -> MainKernel:
@@ -124,6 +125,7 @@ KERNELS: dict[str, MainKernel] = {
     "matrix product 4096, float32 in parts": _product(4096, 4096, 4096, f32, "high"),
     "convolution 3x3, 32x56x56x64, bfloat16": _convolution(32, 56, 64),
     "convolution 3x3, 32x28x28x128, bfloat16": _convolution(32, 28, 128),
+    "convolution 3x3, 32x28x28x128, float32 in parts": _convolution(32, 28, 128, f32, "high"),
     "attention 16x4096x128, bfloat16": _attention(16, 4096, 128),
     "gradients of attention 16x4096x128, bfloat16": _attention_gradients(16, 4096, 128),
     "softmax 65536x2048": _rows(lambda x: OPS.softmax(x), 65536, 2048),
@@ -143,6 +145,7 @@ SIZES = {f"matrix product {m}x{n}x{k}, {d.long}": _product(m, n, k, d) for d, m,
 STEPS = (
     Step("digits_mlp", 32, "float32", "train"),
     Step("resnet18", 64, "float32", "train"),
+    Step("resnet18", 64, "float32", "train", "high"),
     Step("resnet18", 64, "mixed_bfloat16", "train"),
     Step("bert_base", 32, "mixed_bfloat16", "train"),
 )
@@ -218,14 +221,16 @@ def step_lines(section: Section, step: Step, rows: Sequence[Gpu]) -> None:
     traced = model.trace(step.batch, optimizer="adam", loss=module.LOSS, dtype=step.dtype)
     functions = {step.function: traced.functions[step.function]}
     for row in rows:
-        predicted = predict_functions(functions, targets.target(row.targets[0]), row)[step.function]
+        made_for = targets.target(row.targets[0]).with_precision(step.precision)
+        predicted = predict_functions(functions, made_for, row)[step.function]
         shares: dict[str, float] = {"launches": predicted.gaps}
         for k in predicted.kernels:
             spent = k.launches * k.kernel.seconds
             shares[k.kernel.bound] = shares.get(k.kernel.bound, 0.0) + spent
         whole = sum(shares.values())
         section.line({
-            "case": f"{step.model}, {step.function}, batch {step.batch}, {step.dtype}",
+            "case": f"{step.model}, {step.function}, batch {step.batch}, {step.dtype}"
+                    + " in parts" * (step.precision == "high"),
             "GPU": row.name, "predicted": duration(predicted.seconds),
             "launches": f"{predicted.launches}", "waves": f"{predicted.waves}",
             "GFLOP": f"{predicted.flops / 1e9:.3g}",

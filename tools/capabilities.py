@@ -67,8 +67,9 @@ def matrices_part() -> list[str]:
             targets_of.setdefault(shapes, []).append(t.name)
     return ["Matrices that threads multiply together: rows, columns, depth, what is multiplied and "
             "what sums are in; *f32:10* is float32 of which 10 bits of mantissa count, for "
-            "`matmul_precision=\"tf32\"`, and in parts for `\"high\"`. The first shape that loses "
-            "nothing is taken; other products are computed thread by thread.", "",
+            "`matmul_precision=\"tf32\"`, and *f32:20* is two such parts, for `\"high\"`. The "
+            "first shape that loses nothing is taken; other products are computed thread by "
+            "thread.", "",
             *table(("targets", "shapes"),
                    [(", ".join(names), s) for s, names in targets_of.items()])]
 

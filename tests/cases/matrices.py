@@ -56,19 +56,30 @@ def numbers(kernel: Kernel, seed: int = 0) -> dict[str, np.ndarray]:
 
 def expected(kernel: Kernel, held: dict[str, np.ndarray], shape: MmaShape,
              transposed: tuple[bool, bool, bool], subgroups: int = 2, off: int = 8) -> np.ndarray:
-    """y in float64, with operands cut to 10 bits of mantissa by plain arithmetic where these count."""
-    result = {}
+    """y in float64, with operands cut to 10 bits of mantissa by plain arithmetic where these count, or into two
+    such parts."""
+    result, rest = {}, {"a": 0.0, "b": 0.0}
     for name, turn, pad, count in zip("abc", transposed, (8, 8, 3), (subgroups, 1, subgroups), strict=True):
         rows, columns = Fragment(name, shape).extent[::-1 if turn else 1]
         x = from_storage(kernel.memory(name).dtype, held[name][off:]).astype(np.float64)
         x = x.reshape(count, rows, columns + pad)[..., :columns]
-        if shape.mantissa_bits and name != "c":
-            unit = 2.0 ** (np.floor(np.log2(np.abs(x))) - shape.mantissa_bits)
-            x = np.sign(x) * np.floor(np.abs(x) / unit + 0.5) * unit
+        if shape.split and name != "c":
+            whole, x = x, _cut(x, 0.0)
+            rest[name] = _cut(whole - x, 0.0)
+            rest[name] = rest[name].swapaxes(1, 2) if turn else rest[name]
+        elif shape.mantissa_bits and name != "c":
+            x = _cut(x, 0.5)
         result[name] = x.swapaxes(1, 2) if turn else x
-    y = 2 * result["a"] @ result["b"] + result["c"]
+    a, b = result["a"], result["b"]
+    y = 2 * (a @ b + (a @ rest["b"] + rest["a"] @ b if shape.split else 0)) + result["c"]
     if transposed[2]:
         y = y.swapaxes(1, 2)
     whole = np.full((*y.shape[:2], y.shape[2] + 3), 7.0)
     whole[..., :y.shape[2]] = y
     return np.concatenate([np.full(off, 7.0), whole.reshape(-1)])
+
+
+def _cut(x: np.ndarray, up: float) -> np.ndarray:
+    """Numbers with 10 bits of mantissa, of which the last is rounded up from `up` on (0: never)."""
+    unit = 2.0 ** (np.floor(np.log2(np.abs(x) + (x == 0))) - 10)
+    return np.sign(x) * np.floor(np.abs(x) / unit + up) * unit

@@ -14,7 +14,7 @@ MICRO = 1e-6
 
 def launch(name: str, seconds: float, launches: int, bound: str,
            measured: float | None = None) -> LaunchPrediction:
-    kernel = KernelPrediction(name, "H200", 1, 32, 16, None, 0, 1, 0.5, 1e6, 1e3, 1e3, 0.0, seconds, seconds, bound,
+    kernel = KernelPrediction(name, "H200", 1, 32, 16, None, 0, 1, 0.5, 1e6, 1e12, 1e3, 1e3, 0.0, seconds, seconds, bound,
                               {}, ())
     return LaunchPrediction(kernel, launches, True, measured)
 

@@ -21,8 +21,8 @@ from ztorch.ir.text import parse, show
 from ztorch.ir.verify import verify
 
 HALF = MmaShape(16, 8, 16, f16, f32)
-SHAPES = (HALF, MmaShape(16, 8, 16, bf16, f32), MmaShape(16, 8, 8, f32, f32, 10), MmaShape(8, 8, 4, f64, f64),
-          MmaShape(32, 32, 8, f32, f32))
+SHAPES = (HALF, MmaShape(16, 8, 16, bf16, f32), MmaShape(16, 8, 8, f32, f32, 10), MmaShape(16, 8, 8, f32, f32, 20),
+          MmaShape(8, 8, 4, f64, f64), MmaShape(32, 32, 8, f32, f32))
 TURNS = tuple(itertools.product((False, True), repeat=3))
 
 

@@ -113,7 +113,8 @@ class Spelling:
         """The type and the number of the registers that hold an operand."""
         if o.fragment is None:
             return self.type(o.dtype, o.lanes)[1], o.lanes
-        registers = str(self._macros.fragment_registers(o.dtype.name, o.lanes, o.fragment.role))
+        registers = str(self._macros.fragment_registers(
+                o.dtype.name, o.lanes, o.fragment.role, o.fragment.shape.split))
         t, _, count = registers.rpartition(" ")
         return t, int(count)
 

@@ -15,7 +15,7 @@ from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
 from ztorch.host import plugins
 from ztorch.ir.halves import HALVES
-from ztorch.ir.kernel import MmaShape
+from ztorch.ir.kernel import PART_BITS, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.machines.chips import Chip, chips_of
 from ztorch.machines.gpus import gpus_of
@@ -136,9 +136,10 @@ class Family:
     mma_shapes: tuple[MmaShape, ...]  # products of its matrix instructions
 
 
-# Products of one instruction of a warp. The last rounds float32 to 10 mantissa bits ("tf32").
+# Products of one instruction of a warp. The third rounds float32 to 10 mantissa bits ("tf32"), and
+# the last multiplies two such parts of float32.
 _MMA = (MmaShape(16, 8, 16, f16, f32), MmaShape(16, 8, 16, bf16, f32),
-        MmaShape(16, 8, 8, f32, f32, mantissa_bits=10))
+        MmaShape(16, 8, 8, f32, f32, PART_BITS), MmaShape(16, 8, 8, f32, f32, 2 * PART_BITS))
 # Products of AMD's instructions: WMMA of 32 threads, and MFMA of 64 threads, which also multiplies
 # float32 exactly. CDNA 2 flushes subnormal 16-bit operands to zero. In float16 that would be a
 # visible error, so products of float16 are computed in float32 there.

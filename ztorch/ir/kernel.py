@@ -17,6 +17,7 @@ PRIVATE_KINDS = ("parallel", "grid", "block")  # loops shared by threads
 
 SWIZZLE_LINE = 128  # bytes of a line of a swizzled memory: all banks of a GPU's shared memory
 SWIZZLE_REPEAT = 1024  # bytes after which the swizzle repeats, and to which the memory is aligned
+PART_BITS = 10  # mantissa bits of float32 that matrix units multiply, where they round it
 WARPGROUP = 4  # neighboring subgroups that compute an asynchronous product together
 ASYNC_PRODUCTS = ("mma_async", "mma_held_async")  # opcodes; the third operand on is a variable
 
@@ -33,6 +34,17 @@ class MmaShape:
     of: DType  # dtype of a and b
     into: DType  # dtype of c
     mantissa_bits: int = 0  # kept of a and b by rounding (asynchronous: truncation); 0: all
+
+    @property
+    def split(self) -> bool:
+        """Whether a and b are each two parts, their leading bits and the rest, of which three
+        products are added: all but the one of both rests."""
+        return self.mantissa_bits > PART_BITS
+
+    @property
+    def products(self) -> int:
+        """Products of the matrix units in one instruction."""
+        return 3 if self.split else 1
 
     @property
     def rate(self) -> str:

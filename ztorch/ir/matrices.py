@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ztorch.dtypes import from_storage, to_storage
-from ztorch.ir.kernel import Instr, Operand
+from ztorch.ir.kernel import PART_BITS, Instr, Operand
 from ztorch.ir.layouts import places
 from ztorch.ir.lockstep import Lockstep, Watched
 from ztorch.ir.registers import conversion
@@ -46,11 +46,25 @@ def truncated(x: np.ndarray, mantissa: int) -> np.ndarray:
     return np.where(np.isnan(x), x, bits.view(np.float32))
 
 
+def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Float32 as its leading bits, the same without infinities, and the rest. An infinite number is
+    only in the first part: times another rest, which may be zero, it would give NaN.
+
+    >>> [p.tolist() for p in parts(np.array([1 + 2**-12, np.inf], np.float32))]
+    [[1.0, inf], [1.0, 0.0], [0.000244140625, 0.0]]
+    """
+    first, whole = truncated(x, PART_BITS), np.isinf(x)
+    finite = np.where(whole, 0, first).astype(np.float32)
+    rest = np.where(whole, 0, x).astype(np.float32) - finite
+    return first, finite, truncated(rest, PART_BITS)
+
+
 def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step:
     d = instr.dest
     reach = _Reach(m, at, instr, d)
     assert d.fragment is not None
-    mantissa = 0 if d.fragment.role == "c" else d.fragment.shape.mantissa_bits
+    shape = d.fragment.shape
+    mantissa = 0 if d.fragment.role == "c" or shape.split else shape.mantissa_bits
 
     def step() -> None:
         places, _ = reach(store, index, "read")
@@ -73,19 +87,25 @@ def store(m: Lockstep, at: int, instr: Instr, store: Watched, index: int, value:
 
 
 def multiply(m: Lockstep, at: int, instr: Instr, a: int, b: int, c: int) -> Step:
-    """Products and sums in float64, rounded once. Machines approximate this; each of them sums in
-    its own order."""
+    """Products and sums in float64, rounded once; those of parts of operands, once for each part.
+    Machines approximate this; each of them sums in its own order."""
     d = instr.dest
     assert d.fragment is not None
     fragments = list(zip((a, b, c), instr.args, strict=True))
     for _, x in fragments:
         _check_size(m, at, x)
-    rows, columns = places(d.fragment)
+    (rows, columns), shape = places(d.fragment), d.fragment.shape
 
     def step() -> None:
-        left, right, total = (matrix_of(m, at, key, x) for key, x in fragments)
-        result = np.matmul(left, right) + total
-        elements = result[:, rows, columns].astype(d.dtype.working)
+        left, right, result = (matrix_of(m, at, key, x) for key, x in fragments)
+        pairs = [(left, right)]
+        if shape.split:
+            (first, finite, rest), (other, other_finite, other_rest) = (
+                parts(x.astype(np.float32)) for x in (left, right))
+            pairs = [(rest, other_finite), (finite, other_rest), (first, other)]
+        for x, y in pairs:
+            result = (np.matmul(x.astype(np.float64), y) + result).astype(d.dtype.working)
+        elements = result[:, rows, columns]
         m.regs[d.id] = elements.reshape(m.threads, d.lanes)
     return step
 

@@ -45,7 +45,8 @@ class ProductRules(ScopeRules):
         attrs, (left, right, *sums) = self.instr.attrs, self.instr.args
         shape = self._sums(sums)
         across = attrs["transposed"] or not attrs["source_transposed"]
-        self.rule(shape.of.bits == 16 or (shape.mantissa_bits > 0 and not across),
+        truncates = shape.mantissa_bits > 0 and not shape.split
+        self.rule(shape.of.bits == 16 or (truncates and not across),
                   "multiplies matrices of 16 bits, or along k those that it truncates, not {!r}",
                   shape.of)
         self._side(attrs["mem"], left, attrs["off"], not attrs["transposed"], shape)

@@ -156,7 +156,7 @@ class Model(RunnableNetwork):
             decode: Whether the program can `generate`: False, True, or the number of sequences to
                 generate at once. The model must be causal, and take (length,) integers. Default:
                 `False`.
-            matmul_precision: "float32"; "high": a device may compute large float32 products from
+            matmul_precision: "float32"; "high": a device may compute float32 products from
                 operands split into two parts with 20 significant bits, if that is faster;
                 "tf32": a device may keep 10 mantissa bits of the operands of float32 products;
                 "exact": a CPU also does not transform convolutions,

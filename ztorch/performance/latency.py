@@ -20,7 +20,7 @@ from ztorch.performance.ring_clock import (
     stages_of,
     strip_bytes,
 )
-from ztorch.performance.work import LOOP_SLOTS, Work
+from ztorch.performance.work import LOOP_SLOTS, SPLIT_INTEGERS, Work, splits
 
 INNER_TRIPS = 12  # simulated trips of an innermost loop: more than copies have stages
 OUTER_TRIPS = 3  # simulated trips of other loops
@@ -160,6 +160,11 @@ class _Clock:
                 self.products.append(0.0)
             return
         self.slots += 1
+        if splits(i):
+            self.slots += (SPLIT_INTEGERS + 1) * i.dest.lanes
+        elif i.opcode == "mma":
+            assert i.dest.fragment is not None
+            self.slots += i.dest.fragment.shape.products - 1
         if i.opcode == "barrier":
             self.meet(self.gpu.barrier_cycles)
         elif i.opcode == "copies_wait":
@@ -202,11 +207,13 @@ class _Clock:
         gpu = self.gpu
         if i.opcode in ("load", "gather", "mma_load"):
             near = self.spaces.get(i.attrs["mem"]) == "shared"
-            return gpu.shared_cycles if near else self.load_cycles
+            splitting = 4 * gpu.arithmetic_cycles if splits(i) else 0.0  # one after another
+            return (gpu.shared_cycles if near else self.load_cycles) + splitting
         if i.opcode == "copy_async":
             return self.load_cycles
         if i.opcode == "mma":
-            return gpu.mma_cycles
+            assert i.dest.fragment is not None
+            return gpu.mma_cycles * i.dest.fragment.shape.products
         if i.opcode == "shuffle_xor":
             return gpu.shared_cycles
         return gpu.arithmetic_cycles

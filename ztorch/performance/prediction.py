@@ -36,6 +36,7 @@ class KernelPrediction:
     resident_groups: int  # workgroups that a unit runs at the same time
     occupancy: float  # their share of the threads that a unit can hold
     flops: float  # of the launch
+    peak: float  # FLOP/s of the fastest units that it multiplies with
     memory_bytes: float  # that it reads from memory or writes to it
     l2_bytes: float  # between the shared cache and the units
     shared_traffic: float  # bytes between shared memory and threads
@@ -135,6 +136,8 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     return KernelPrediction(
         kernel.name, gpu.name, groups, threads, used, spilled, shared, resident,
         min(1.0, min(resident, busiest) * threads / gpu.threads), work.flops * full,
+        max(gpu.f32_rate, *(gpu.matrix_rate(of) for of in (
+            "", *work.matrix_flops, *work.async_flops))),
         0.0 if cached else memory, l2, wavefronts * LINE * full, parts[bound],
         max(even, parts["l2"], parts["memory"]), bound, parts,
         tuple(a for _, a in sorted(work.accesses.items())),

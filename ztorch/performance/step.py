@@ -86,12 +86,9 @@ class FunctionPrediction:
 
     @property
     def floor(self) -> float:
-        """The least seconds of one call, by its FLOPs at the peak rate of matrix instructions, or
-        of threads in kernels without these, or by its bytes at the rate of a copy."""
-        threads = self.gpu.f32_rate
-        matrices = max([threads, *(r * 1e12 for _, r in self.gpu.matrix_tflops)])
-        least = sum(k.launches * k.kernel.flops / (
-            matrices if k.kernel.parts["tensor cores"] else threads) for k in self.kernels)
+        """The least seconds of one call, by its FLOPs at the peak rate of each kernel's matrix
+        instructions, or of threads where it has none, or by its bytes at the rate of a copy."""
+        least = sum(k.launches * k.kernel.flops / k.kernel.peak for k in self.kernels)
         return max(least, self.memory_bytes / self.gpu.copy_rate)
 
     def _waves(self) -> list[list[LaunchPrediction]]:

@@ -18,7 +18,7 @@ from ztorch.performance.fused_instructions import fused_results
 from ztorch.performance.guards import guard_shares
 from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
-from ztorch.performance.work import ACCESSES, LOOP_SLOTS, Work
+from ztorch.performance.work import ACCESSES, LOOP_SLOTS, SPLIT_INTEGERS, Work, splits
 
 SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # of floats
 # Slots of a division of float32, as counted in the machine code for sm_90a. The cost in OPCODES is
@@ -130,6 +130,9 @@ class _Walk:
             self._issue("memory", 1, active, weight)
             if i.opcode == "mma_store" and self.memory.memories[i.attrs["mem"]].dtype.bits == 16:
                 self._issue("int", i.args[1].lanes // 2, active, weight)  # rounds pairs
+            if splits(i):
+                self._issue("int", SPLIT_INTEGERS * i.dest.lanes, active, weight)
+                self._issue("f32", i.dest.lanes, active, weight)
             return self.memory.access(at, i, active, weight)
         self.values.step(i, active)
         if i.opcode == "copies_wait":
@@ -166,7 +169,7 @@ class _Walk:
         fragment = sums[0].fragment
         assert fragment is not None
         s, subgroups = fragment.shape, len(subgroups_in(active, self.subgroup))
-        flops = 2.0 * s.m * s.n * s.k * len(sums) * weight * subgroups
+        flops = 2.0 * s.m * s.n * s.k * len(sums) * s.products * weight * subgroups
         if i.opcode in ASYNC_PRODUCTS:
             self.work.async_flops[s.rate] += flops  # type: ignore[assignment]
             rows = s.m * WARPGROUP if i.opcode == "mma_async" else 0  # of a in memory
@@ -175,7 +178,7 @@ class _Walk:
         else:
             self.work.matrix_flops[s.rate] += flops  # type: ignore[assignment]
         self.work.flops += flops
-        self._issue("other", 1, active, weight)
+        self._issue("other", s.products, active, weight)
 
     def _issue(self, pipe: str, slots: float, active: np.ndarray, weight: float) -> None:
         issued = slots * weight * len(subgroups_in(active, self.subgroup))

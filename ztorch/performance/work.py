@@ -13,8 +13,16 @@ FREE = frozenset({  # opcodes without a machine instruction: they name a registe
     "get", "set", "extract", "join", "splat", "iota", "bitcast", "grid_id", "block_id",
     "end_loop", "end_if", "else", "copies_commit", "mma_commit"})
 LOOP_SLOTS = 3  # overhead of a trip of a loop, in instructions: add, compare, branch
+SPLIT_INTEGERS = 5  # instructions to split a float32, besides a subtraction: a test, two of bits,
+#                     and two that choose zero for what is infinite
 WRITES = frozenset({"store", "scatter", "mma_store"})
 ACCESSES = WRITES | {"load", "gather", "mma_load", "copy_async", "copy_tile"}
+
+
+def splits(i: Instr) -> bool:
+    """Whether an instruction loads a matrix whose elements it splits."""
+    f = i.dest.fragment
+    return i.opcode == "mma_load" and f is not None and f.role != "c" and f.shape.split
 
 
 @dataclass

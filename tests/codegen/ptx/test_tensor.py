@@ -27,7 +27,8 @@ each = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 def test_the_shapes() -> None:
     assert [(str(s), s.mantissa_bits) for s in SHAPES] == [
-        ("16x8x16 f16 f32", 0), ("16x8x16 bf16 f32", 0), ("16x8x8 f32:10 f32", 10)]
+        ("16x8x16 f16 f32", 0), ("16x8x16 bf16 f32", 0), ("16x8x8 f32:10 f32", 10),
+        ("16x8x8 f32:20 f32", 20)]
 
 
 @together()
@@ -43,18 +44,21 @@ def test_products(shape: MmaShape, transposed: tuple[bool, bool, bool], space: s
     assert ("ldmatrix" in rendered([kernel], "sm_80")) == (align == 16 and shape.of.bytes == 2)
 
 
-WRONG = {  # possible mistakes of a macro, by bytes of an element
+WRONG = {  # possible mistakes of a macro: of all shapes, of 16 bits, and by the mantissa bits of float32
     0: [(r"shr.u32 %h, %l, 2", "shr.u32 %h, %l, 1"), (r"and.b32 %l, %l, 3", "and.b32 %l, %l, 7"),
         (r"row\.col", "row.row"), (r"(mma.sync\S+ { \S+) (\S+)", r"\1 %v0,")],
     2: [(r"\.trans", ""), (r"x4\.shared", "x4.trans.shared"), (r"shr.u32 %h, %l, 3", "shr.u32 %h, %l, 2"),
         (r"(ldmatrix\S+) { (\S+), (%v\d+_\d)", r"\1 { \3, \2"), (r"f32\.(b?)f16\.b?f16", "f32.tf32.tf32")],
-    4: [(r"cvt.rna.tf32.f32", "mov.b32"), (r"(tf32.f32) (%v\d+)_1, %s; (.*?) \2_2,", r"\1 \2_2, %s; \3 \2_1,")],
+    20: [(r"sub\.rn\.f32 (%r, %s), %r", r"add.rn.f32 \1, %r"), (r"setp\.eq\.f32", "setp.ne.f32"),
+         (r"and\.b32 (%v\d+_\d+), %s, 0xFFFFE000", r"mov.b32 \1, %s"),
+         (r"mma\.sync[^;]*; (mma\.sync[^;]*; mma)", r"\1")],
+    10: [(r"cvt.rna.tf32.f32", "mov.b32"), (r"(tf32.f32) (%v\d+)_1, %s; (.*?) \2_2,", r"\1 \2_2, %s; \3 \2_1,")],
 }
 
 
 @together()
 @pytest.mark.parametrize(("shape", "old", "new"),
-                         [(s, *w) for s in SHAPES for n in (0, s.of.bytes) for w in WRONG[n]])
+                         [(s, *w) for s in SHAPES for n in (0, s.mantissa_bits or 2) for w in WRONG[n]])
 def test_a_changed_instruction_is_detected(shape: MmaShape, old: str, new: str) -> None:
     kernel = products(shape, align=16)
     want, got = numbers(kernel), numbers(kernel)

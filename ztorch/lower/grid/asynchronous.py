@@ -113,7 +113,7 @@ def async_shape(product: Value, limits: Limits) -> MmaShape | None:
     assert limits.grid is not None
     shape = mma.shape_for(product, limits)
     able = shape and limits.grid.asynchronous_products and (
-        shape.of.bits == f16.bits or shape.mantissa_bits)
+        shape.of.bits == f16.bits or (shape.mantissa_bits and not shape.split))
     return shape if able else None
 
 

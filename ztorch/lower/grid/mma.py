@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ztorch.dtypes import f16, i32
@@ -28,12 +28,14 @@ from ztorch.lower.tuning import (
     MMA_NARROW_COST,
     MMA_PADDING,
     MMA_REGISTERS,
+    MMA_SPLIT_COST,
     MMA_STAGED_RATE,
     MMA_STAGED_SUMS,
     MMA_STAGES,
     MMA_STRIP_COST,
     MMA_TILES,
     MMA_WIDE_COST,
+    SPLIT_FLOATS_GAIN,
 )
 
 
@@ -70,16 +72,25 @@ class MmaTile(Block):
         return self.fragments_down * self.fragments_across * (bits // (self.subgroup * i32.bits))
 
     @property
+    def split_registers(self) -> int:
+        """The same for the parts of a step along k that it holds at once: a matrix of the left
+        strip, and all of the right."""
+        if not self.shape.split:
+            return 0
+        elements = (self.shape.m + self.fragments_across * self.shape.n) * self.shape.k
+        return self.shape.products * elements // self.subgroup
+
+    @property
     def wide(self) -> bool:
         """Whether threads need twice as many registers as usual."""
-        return self.sum_registers > MMA_REGISTERS
+        return self.sum_registers + self.split_registers > MMA_REGISTERS
 
     def fits(self, grid: GridLimits, loaded: int | None) -> bool:
         """Whether a thread has registers for its sums, and for `loaded` ones of strips; None:
         copies to shared memory pass none."""
         if loaded is not None:
             return self.sum_registers + loaded <= MMA_REGISTERS
-        fast = grid.unit.subgroup_products >= MMA_STAGED_RATE
+        fast = grid.unit.subgroup_products >= MMA_STAGED_RATE and not self.shape.split
         return self.sum_registers <= (MMA_STAGED_SUMS if fast else MMA_REGISTERS)
 
     def resident_threads(self, grid: GridLimits) -> int:
@@ -158,19 +169,22 @@ def shape_for(product: Value, limits: Limits) -> MmaShape | None:
     mantissa_bits = min(mantissa_bits, product.attrs.get("mantissa_bits", mantissa_bits))
     for shape in limits.grid.mma_shapes:
         exact = shape.mantissa_bits == 0 or shape.mantissa_bits >= mantissa_bits
-        if exact and shape.into == into and all(
+        if exact and gains(shape, limits.grid) and shape.into == into and all(
                 a.dtype == shape.of or summing(a.dtype) == shape.of for a in product.args):
             return shape
     return None
 
 
+def gains(shape: MmaShape, grid: GridLimits) -> bool:
+    """Whether matrix instructions are faster than threads: three products of parts may not be."""
+    least = shape.products * SPLIT_FLOATS_GAIN * grid.unit.f32
+    return not shape.split or grid.unit.subgroup_tf32 >= least
+
+
 def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
            time: float, fits: Callable[[MmaTile], bool] = lambda tile: not tile.wide
            ) -> MmaTile | None:
-    """The tile with the least estimated time, if that is below `time`. The estimate is that of
-    tiles without matrix instructions, except that a multiply-add takes an eighth of the time (half
-    for float32 in full precision) and does not hide the loads of strips. `fits` tells whether the
-    registers of a thread suffice for a tile.
+    """The tile with the least estimated time, if that is below `time`.
 
     >>> from ztorch.dtypes import f16, f32
     >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
@@ -178,8 +192,26 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
     >>> tile.rows, tile.columns, tile.fragments_down, tile.fragments_across, tile.threads
     (128, 128, 4, 4, 256)
     """
+    return fastest(m, n, k, batch, grid, shape, time, fits)[1]
+
+
+def fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
+            time: float = math.inf, fits: Callable[[MmaTile], bool] = lambda tile: not tile.wide
+            ) -> tuple[float, MmaTile | None]:
+    """The least estimated time below `time`, and its tile, of which `fits` tells whether a thread's
+    registers suffice. The estimate is that of threads, except that a multiply-add takes an eighth
+    of the time (half for float32 in full precision) and does not hide the loads of strips.
+
+    >>> from ztorch.dtypes import f16, f32
+    >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
+    >>> time, tile = fastest(4096, 4096, 4096, 1, grid, shape)
+    >>> time < fastest(4096, 4096, 8192, 1, grid, shape)[0]
+    True
+    """
     narrow = shape.mantissa_bits or shape.of.bits == 16
     best, step = None, MMA_NARROW_COST if narrow else MMA_WIDE_COST
+    if shape.split:
+        step = shape.products * grid.unit.f32 / grid.unit.subgroup_tf32
     depth = max(MMA_DEPTH_PRODUCTS * shape.k, MMA_DEPTH)
     for rows, columns, down, across in MMA_TILES:
         if rows % (down * shape.m) or columns % (across * shape.n):
@@ -193,11 +225,13 @@ def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape
         tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
         deep = math.ceil(k / tile.depth) * tile.depth
         element = step + MMA_STRIP_COST / rows + MMA_STRIP_COST / columns
+        if shape.split:  # each subgroup splits its own parts of both strips
+            element += MMA_SPLIT_COST * grid.unit.f32 * (down / rows + across / columns)
         tile_time = rows * columns * element * (deep + GRID_TILE_START)
         total = math.ceil(tiles / grid.compute_units) * tile_time
         if total < time:
             time, best = total, tile
-    return best
+    return time, best
 
 
 class MatrixNest(Strips):
@@ -228,8 +262,10 @@ class MatrixNest(Strips):
 
         def multiply(stage: Operand) -> None:
             for d in range(0, tile.depth, shape.k):
-                lefts = [self._matrix(0, stage, row, i * shape.m, d)
-                         for i in range(tile.fragments_down)]
+                lefts: Iterable[Operand] = (self._matrix(0, stage, row, i * shape.m, d)
+                                            for i in range(tile.fragments_down))
+                if not shape.split:  # parts take many registers: they are loaded one by one
+                    lefts = [*lefts]
                 rights = [self._matrix(1, stage, column, j * shape.n, d)
                           for j in range(tile.fragments_across)]
                 for i, x in enumerate(lefts):

@@ -7,7 +7,9 @@ import math
 
 from ztorch.dtypes import f16
 from ztorch.graph.value import Value
+from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits
+from ztorch.lower.grid import mma
 from ztorch.lower.grid.thread_tiles import estimate
 from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
@@ -23,17 +25,17 @@ from ztorch.lower.tuning import (
 )
 
 
-def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
+def parts_of(v: Value, grid: GridLimits, shape: MmaShape | None) -> int:
     """The number of parts that occupy the machine, each large enough to pay for the final sum; less
     than 2: no split.
 
     Asynchronous products need large tiles to share loads, so they have few; with smaller tiles,
-    several workgroups per compute unit hide the memory latency. Where threads multiply, the parts
-    are those with the least estimated time.
+    several workgroups per compute unit hide the memory latency. Where threads multiply, or matrix
+    instructions (`shape`) split float32, the parts are those with the least estimated time.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
-    if by_threads:
-        return _fastest(m, n, k, batch, grid, summing(v.dtype).bytes)
+    if shape is None or shape.split:
+        return _fastest(m, n, k, batch, grid, summing(v.dtype).bytes, shape)
     usual = min(k // SPLIT_DEPTH, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
     if not grid.asynchronous_products or v.args[0].dtype.bits != f16.bits:
         return usual
@@ -49,14 +51,20 @@ def parts_of(v: Value, grid: GridLimits, by_threads: bool) -> int:
 
 
 @functools.cache
-def _fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int) -> int:
-    """The parts in which products by threads take the least time, with that to add them up."""
+def _fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
+             shape: MmaShape | None) -> int:
+    """The parts in which products by threads, or by matrix instructions, take the least time, with
+    that to add them up."""
+    def time(parts: int) -> float:
+        sizes = m, n, k // parts, batch * parts, grid
+        least = estimate(*sizes, element, False)[0]
+        return least if shape is None else mma.fastest(
+            *sizes, shape, least, lambda tile: tile.fits(grid, None))[0]
+
     each = element * grid.unit.f32 / (grid.unit.memory_bytes * grid.compute_units)  # of a number
     reading, adding = batch * (m + n) * k * each, batch * 2 * m * n * each
     most = min(k // SPLIT_DEPTH_THREADS, SPLIT_GROUPS * grid.compute_units)
-    times = {parts: max(
-        reading, estimate(m, n, k // parts, batch * parts, grid, element, False)[0]
-    ) + (parts * adding + SPLIT_START if parts > 1 else 0)
+    times = {parts: max(reading, time(parts)) + (parts * adding + SPLIT_START if parts > 1 else 0)
         for parts in range(1, most + 1) if k % parts == 0}
     return min(times, key=lambda parts: times[parts], default=1)
 

@@ -159,7 +159,7 @@ class ProductRewrites:
             y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2), grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         v = _product_of(v, *(self.pitched(v, side) for side in (0, 1)))
-        most_parts = parts_of(v, grid, shape_for(v, self.limits) is None)
+        most_parts = parts_of(v, grid, shape_for(v, self.limits))
         parts = next((p for p in range(most_parts, 1, -1) if k % p == 0), 1)
         return v if parts == 1 else _summed(_cut_up(v, parts), v)
 

@@ -1,4 +1,5 @@
-"""Products of float32 on matrix units that round operands to fewer mantissa bits, such as TF32.
+"""Large products of float32 by asynchronous matrix instructions, which round operands to fewer
+mantissa bits (TF32). Other products of float32 are split as they are loaded: `MmaShape.split`.
 
 A number is split into its leading bits, as many as the units keep, and the rest. Three products of
 such parts give nearly all bits of the result. They are computed as one product with three times the
@@ -44,11 +45,11 @@ class SplitFloats:
         grid = self.limits.grid
         assert grid is not None
         bits = next((s.mantissa_bits for s in grid.mma_shapes if s.of is f32), 0)
-        if not bits < self.limits.product_mantissa_bits <= 2 * bits or v.rank != 2 or (
+        asked = self.limits.product_mantissa_bits
+        if not (grid.asynchronous_products and bits < asked <= 2 * bits) or v.rank != 2 or (
                 v.attrs or any(x.dtype is not f32 for x in (v, *v.args))):
             return 0
-        rate = grid.unit.tf32 if grid.asynchronous_products else grid.unit.subgroup_tf32
-        gains = rate >= len(PARTS[0]) * SPLIT_FLOATS_GAIN * grid.unit.f32
+        gains = grid.unit.tf32 >= len(PARTS[0]) * SPLIT_FLOATS_GAIN * grid.unit.f32
         return bits if gains and min(v.shape) >= SPLIT_FLOATS_LEAST else 0
 
     def _split(self, operand: Value, side: int, bits: int) -> Value | None:

@@ -104,19 +104,21 @@ PITCH_REUSE = row(
 SPLIT_FLOATS_GAIN = row(
     "SPLIT_FLOATS_GAIN", 1.5, "ratio",
     "how much faster three products of parts of float32 must be than one by threads",
-    "chosen: reading and writing the parts takes up to a quarter of the time")
+    "chosen: making the parts takes up to a quarter of the time")
 SPLIT_FLOATS_LEAST = row(
-    "SPLIT_FLOATS_LEAST", 1024, "rows and columns",
-    "the least size of a product of parts of float32",
-    "predicted: 1024 x 1024 x 1024 takes 49 us for 62 on an H200, and 157 for 152 on an A100")
+    "SPLIT_FLOATS_LEAST", 2048, "rows and columns",
+    "the least size of a product of parts of float32 that are written to memory",
+    "predicted for an H200: 2048 x 2048 x 2048 takes 150 us for 172 with parts made as they are "
+    "loaded, and 1024 x 1024 x 1024 34 for 22")
 
 # -- matrix instructions ---------------------------------------------------------------------------
 
 MMA_TILES = row(
     "MMA_TILES", (
         (256, 128, 4, 2), (128, 256, 2, 4), (256, 64, 4, 1), (128, 128, 2, 4), (64, 128, 2, 4),
-        (128, 64, 4, 2), (64, 64, 2, 2), (32, 64, 1, 4), (64, 32, 4, 1), (32, 32, 2, 2),
-        (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2), (16, 16, 1, 1)),
+        (128, 64, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (32, 64, 1, 4),
+        (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2),
+        (16, 16, 1, 1)),
     "rows, columns; subgroups down and across",
     "the tiles that are tried with matrix instructions", CHOSEN)
 MMA_NARROW_COST = row(
@@ -126,6 +128,10 @@ MMA_NARROW_COST = row(
 MMA_WIDE_COST = row(
     "MMA_WIDE_COST", 1 / 2, "multiply-adds of a thread",
     "the same on operands that keep all bits", CHOSEN)
+MMA_SPLIT_COST = row(
+    "MMA_SPLIT_COST", 0.04, "cycles of a compute unit",
+    "the time to split a loaded float32 into parts, beside the products that hide half of it",
+    "read in the template: five instructions of integers, of which units start 64 in a cycle")
 MMA_STRIP_COST = row(
     "MMA_STRIP_COST", 6.0, "multiply-adds of a thread",
     "the time to copy one element of a strip", CHOSEN)
