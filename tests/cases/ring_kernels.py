@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import product
+from typing import Any, NamedTuple
 
 from tests.cases.attention import attention
 from tests.cases.convolutions import of_images, of_kernel, same
@@ -18,16 +18,27 @@ from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 
 HOPPER = TARGETS["cuda:sm_90a"].limits
-AHEAD = 2  # blocks of which a team of attention has the scores before its loop over the others
 
 Kernels = Callable[[int], list[Kernel]]
 
 
+class Everywhere(dict[str, str]):
+    """A schedule of kernels whose names hold a part, whatever their numbers."""
+
+    def __init__(self, text: str, part: str = ""):
+        super().__init__()
+        self.text, self.part = text, part
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.text if self.part in name else default
+
+    def __bool__(self) -> bool:
+        return True
+
+
 def scheduled(y: Value, limits: Limits, text: str) -> Kernel:
     """The one kernel of a value, by a schedule."""
-    graph = Graph({"y": y})
-    [step] = plan_of(graph, limits)[0].steps
-    [step] = plan_of(graph, limits, schedules={step.key: text})[0].steps
+    [step] = plan_of(Graph({"y": y}), limits, schedules=Everywhere(text))[0].steps
     assert repr(step.schedule) == text
     return step.kernel
 
@@ -61,12 +72,12 @@ def windows(make: Callable[..., Value], shapes: Callable[[int], tuple], schedule
 
 
 def forward(teams: int, stages: int, causal: bool) -> Kernels:
-    """Of attention: for a tile of queries, as many blocks of keys."""
+    """Of attention: for a tile of queries, as many blocks of keys. The first workgroup of causal attention has the
+    last tile, which sees all of them."""
     def of(blocks: int) -> list[Kernel]:
-        graph, _ = attention(1, 1, 64 * teams, 64 * blocks, 16, (), causal, backward=False, dtype="bfloat16", more=0)
-        key = plan_of(graph, HOPPER)[0].steps[-1].key
-        text = f"grid_attention_roles teams({teams}) block(64) stages({stages})"
-        return [plan_of(graph, HOPPER, schedules={key: text})[0].steps[-1].kernel]
+        queries = 64 * (blocks if causal else teams)
+        graph, _ = attention(1, 1, queries, 64 * blocks, 16, (), causal, backward=False, dtype="bfloat16", more=0)
+        return attending(graph, f"grid_attention_roles teams({teams}) block(64) stages({stages})", "_attention")
 
     return of
 
@@ -75,30 +86,44 @@ def gradients(teams: int, stages: int, causal: bool) -> Kernels:
     """Of attention: the kernel that goes along queries, and the one along keys."""
     def of(blocks: int) -> list[Kernel]:
         graph, _ = attention(1, 1, 64 * blocks, 64 * blocks, 16, (), causal, dtype="bfloat16", more=0)
-        steps = plan_of(graph, HOPPER)[0].steps
-        texts = {s.key: re.sub(r"teams\(\d\)(.*)stages\(\d\)", rf"teams({teams})\1stages({stages})", repr(s.schedule))
-                 for s in steps if s.schedule is not None and s.schedule.kind == "grid_attention_gradient"}
-        steps = plan_of(graph, HOPPER, schedules=texts)[0].steps
-        return [s.kernel for s in steps if s.schedule is not None and s.schedule.kind == "grid_attention_gradient"]
+        text = f"grid_attention_gradient teams({teams}) block(64) stages({stages})"
+        return attending(graph, text, "attention_gradient")
 
     return of
 
 
-RINGS: dict[str, tuple[Kernels, int]] = {
-    **{f"tiles {s}": (rows_of_tiles(*s), 0) for s in (
+def attending(graph: Graph, text: str, part: str) -> list[Kernel]:
+    """The kernels of attention that have a schedule."""
+    steps = plan_of(graph, HOPPER, schedules=Everywhere(text, part))[0].steps
+    return [s.kernel for s in steps if repr(s.schedule) == text]
+
+
+class Ring(NamedTuple):
+    """Kernels of every count."""
+
+    kernels: Kernels
+    period: int  # after so many more, each barrier has had an even number of phases more
+    loops: int = 1  # of a workgroup, in each of which the count is the number of trips
+
+
+def images(make: Callable[..., Value], schedule: str, stages: int, cluster: int = 1) -> Ring:
+    """Convolutions of images of 8 x 8, one or two for each tile."""
+    text = f"stages({stages}) epilogue(bands=1) cluster(rows={cluster}, columns=1) {schedule} patch(1, 8, 8)"
+    return Ring(windows(make, lambda n: ((cluster * n, 8, 8, 64), (3, 3, 64, 64)), text, cluster), 2 * stages)
+
+
+RINGS: dict[str, Ring] = {
+    **{f"tiles {s}": Ring(rows_of_tiles(*s), 2 * s[0]) for s in (
         *product((2, 3, 4), (2,), (1, 3), (1,)), (3, 1, 3, 1), (2, 1, 2, 2), (3, 2, 1, 2), (4, 2, 3, 2), (3, 1, 3, 4),
         (2, 2, 1, 2, 2), (4, 2, 3, 2, 2))},
-    **{f"strips {s}": (rows_of_strips(*s), 0) for s in product((2, 3, 4), (1, 2))},
-    "images": (windows(same, lambda n: ((n, 8, 8, 64), (3, 3, 64, 64)),
-                       "stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(1, 8, 8)", 1), 0),
-    "images, three taps": (windows(same, lambda n: ((n, 8, 8, 64), (3, 3, 64, 64)),
-                                   "stages(3) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(1, 8, 8)", 1), 0),
-    "images of a cluster": (windows(same, lambda n: ((2 * n, 8, 8, 64), (3, 3, 64, 64)),
-                                    "stages(2) epilogue(bands=1) cluster(rows=2, columns=1) taps(1) patch(1, 8, 8)", 2), 0),
-    "gradient of images": (windows(of_images, lambda n: ((n, 8, 8, 64), (3, 3, 64, 64)),
-                                   "stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(3) patch(1, 8, 8)", 1), 0),
-    "gradient of a kernel": (windows(of_kernel, lambda n: ((n, 8, 8, 64), (n, 8, 8, 64)),
-                                     "stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(1, 8, 8)", 1), 0),
-    **{f"attention {s}": (forward(*s), AHEAD) for s in ((2, 2, False), (1, 3, False), (2, 2, True), (2, 4, False))},
-    **{f"attention gradients {s}": (gradients(*s), AHEAD) for s in ((2, 2, False), (2, 2, True), (1, 3, False))},
+    **{f"strips {s}": Ring(rows_of_strips(*s), 2 * s[0], loops=2) for s in product((2, 3, 4), (1, 2))},
+    "images": images(same, "taps(1)", 2),
+    "images, three taps": images(same, "taps(3)", 3),
+    "images of a cluster": images(same, "taps(1)", 2, cluster=2),
+    "gradient of images": images(of_images, "taps(3)", 2),
+    "gradient of a kernel": Ring(windows(of_kernel, lambda n: ((n, 8, 8, 64), (n, 8, 8, 64)),
+                                         "stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(1, 8, 8)",
+                                         3), 4, loops=3),
+    **{f"attention {s}": Ring(forward(*s), 2 * s[1]) for s in ((2, 2, False), (1, 3, False), (2, 2, True), (2, 4, False))},
+    **{f"attention gradients {s}": Ring(gradients(*s), 2 * s[1]) for s in ((2, 2, False), (2, 2, True), (1, 3, False))},
 }

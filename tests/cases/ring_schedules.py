@@ -1,8 +1,10 @@
 """A simulator of rings: the threads of a cluster that arrive at barriers of phases, expect bytes, bring them and wait,
 read from the kernel itself, so that the proof holds for the code that runs. Nothing else of the kernel is executed.
 
-That a ring comes to its end for n tiles shows the same for fewer: no tile waits for an event of a later
-one, which `played` checks for each wait.
+It plays a ring of few tiles, and those of more follow. Between two moments of a run in which all barriers are in one
+state, each thread has come some events further. If in the kernel of more tiles each thread has these events once more
+(`pumped`), its run is the same with this part twice: it comes to its end, too. So a few runs stand for every
+number of tiles whose kernel has the events that `pumped` tells.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ztorch.ir.kernel import Instr, Kernel, matching
 
@@ -45,14 +47,27 @@ def _needed(kernel: Kernel, variables: set[int]) -> list[Instr]:
     return kept[::-1]
 
 
-class Thread:
-    """A thread of a cluster. `tile` counts the trips of its outermost serial loop."""
+class Thread(NamedTuple):
+    """A thread of a cluster."""
 
-    def __init__(self, group: int, number: int):
-        self.group, self.number, self.tile = group, number, 0
+    group: int
+    number: int
 
 
-def events(kernel: Kernel) -> Callable[[Thread], Iterator[Event]]:
+Sequence = tuple[Thread, list[Event]]  # what a thread does
+# In a run: how many events each thread has behind it, and the state of all barriers.
+Moment = tuple[tuple[int, ...], frozenset]
+Cut = tuple[tuple[int, ...], tuple[int, ...]]  # of each thread, where events begin and end that may be repeated
+
+
+def sequences(kernel: Kernel) -> list[Sequence]:
+    """The events of a thread of each warp group of the first cluster."""
+    run = _events(kernel)
+    threads = [Thread(group, number) for group in range(kernel.cluster) for number in range(0, kernel.workgroup[0], 128)]
+    return [(t, [*run(t)]) for t in threads]
+
+
+def _events(kernel: Kernel) -> Callable[[Thread], Iterator[Event]]:
     """What a thread does at barriers, as a generator in Python, whose numbers are plain integers."""
     scope: dict[str, Any] = {}
     exec("\n".join(["def run(thread):", *_lines(kernel), " if False:", "  yield"]), scope)
@@ -61,16 +76,13 @@ def events(kernel: Kernel) -> Callable[[Thread], Iterator[Event]]:
 
 def _lines(kernel: Kernel) -> Iterator[str]:
     """The body of this function: a line for most instructions, indented as deep as its scope."""
-    serial: list[bool] = []  # of the loops around
     deep = " "
-    body = skeleton(kernel)
-    opened = {e: body[s] for s, e in matching(body)}
-    for k, i in enumerate(body):
+    for i in skeleton(kernel):
         args = [f"{a.number}" if a.is_const else f"v{a.id}" for a in i.args]
         if i.opcode == "loop":
-            serial.append(i.attrs["kind"] == "serial")
-            alone = "[thread.group]" if i.attrs["kind"] == "grid" else "[thread.number]"
-            yield f"{deep}for v{i.dest.id} in {'range({}, {}, {})'.format(*args) if serial[-1] else alone}:"
+            alone = {"grid": "[thread.group]", "block": "[thread.number]"}
+            trips = alone.get(i.attrs["kind"], "range({}, {}, {})".format(*args))
+            yield f"{deep}for v{i.dest.id} in {trips}:"
             deep += " "
         elif i.opcode == "if":
             yield f"{deep}if {args[0]}:"
@@ -80,8 +92,6 @@ def _lines(kernel: Kernel) -> Iterator[str]:
             yield f"{deep[1:]}else:"
             yield f"{deep}pass"
         elif i.opcode in ("end_loop", "end_if"):
-            if opened[k].opcode == "loop" and serial.pop() and True not in serial:
-                yield f"{deep}thread.tile += 1"
             deep = deep[1:]
         elif i.opcode == "set":
             yield f"{deep}{args[0]} = {args[1]}"
@@ -107,58 +117,86 @@ class Barrier:
     count: int
     pending: int
     lacking: int = 0  # bytes
-    done: int = 0
-    latest: int = 0  # tile of those who have come in this phase
-    ended_by: int = 0  # the same of the phase before
+    parity: int = 0  # of the phases that have ended
 
 
-def played(kernel: Kernel, last_first: bool = False, ahead: int = 0) -> str:
-    """Runs the first cluster of a kernel; the error, or None. Of threads that can go on the first does,
-    as far as it can, or the last. Some threads may count their tiles from the one `ahead` on."""
-    state: dict[tuple[int, str, int], Barrier] = {}
-    start = events(kernel)
-    threads = [Thread(group, number) for group in range(kernel.cluster) for number in range(0, kernel.workgroup[0], 128)]
-    left = {t: (run := start(t), next(run, None)) for t in threads}
-    while left:
-        for t in list(left)[::-1] if last_first else list(left):
-            run, event = left[t]
-            before = event
-            while event is not None and (said := _happens(t, event, state, ahead)) is not None:
-                if said:
-                    return said
-                event = next(run, None)
-            left[t] = run, event
-            if event is None:
-                del left[t]
-            if event is not before:
+def played(kernel: Kernel, last_first: bool = False) -> str:
+    """The error in a run of the first cluster of a kernel, or nothing."""
+    return play(sequences(kernel), last_first)[0]
+
+
+def play(threads: list[Sequence], last_first: bool = False) -> tuple[str, list[Moment]]:
+    """Runs threads, always the first that can go on, or the last: the error, or nothing, and the moments at which
+    another thread goes on."""
+    barriers: dict[tuple[int, str, int], Barrier] = {}
+    behind, moments, latest = [0] * len(threads), list[Moment](), -1
+    while left := [k for k, (_, events) in enumerate(threads) if behind[k] < len(events)]:
+        before = tuple(behind), frozenset((key, b.pending, b.lacking, b.parity) for key, b in barriers.items())
+        for k in left[::-1] if last_first else left:
+            thread, events = threads[k]
+            error = _happens(thread, events[behind[k]], barriers)
+            if error:
+                return error, moments
+            if error is not None:
+                behind[k] += 1
                 break
         else:
-            return "deadlock: " + ", ".join(f"{e[1]}[{e[2]}]" for _, e in left.values() if e)
-    open_phases = [key for key, b in state.items() if b.pending != b.count or b.lacking]
-    return f"a phase is left open: {open_phases}" if open_phases else ""
+            ahead = [threads[k][1][behind[k]] for k in left]
+            return "deadlock: " + ", ".join(f"{mem}[{index}]" for _, mem, index, _ in ahead), moments
+        if k != latest:
+            moments.append(before)
+        latest = k
+    open_phases = [key for key, b in barriers.items() if b.pending != b.count or b.lacking]
+    return f"a phase is left open: {open_phases}" if open_phases else "", moments
 
 
-def _happens(t: Thread, event: Event, state: dict[tuple[int, str, int], Barrier], ahead: int) -> str | None:
-    """None if a thread has to wait for it; else the error, or None."""
+def cuts(moments: list[Moment], growth: list[int], loops: int) -> list[Cut]:
+    """Where a run last repeats itself in each of some loops of equal length that follow one another: between two moments
+    with one state of all barriers each thread has done an equal share of the events by which it grows. Fewer if
+    there are none."""
+    lengths, share, repeated = moments[-1][0], [n // loops for n in growth], list[Cut]()
+    for loop in range(loops):
+        seen, latest = set[Moment](), list[Cut]()
+        for behind, state in moments:
+            if all(loop * n <= b * loops <= (loop + 1) * n for b, n in zip(behind, lengths, strict=True)):
+                earlier = tuple(b - n for b, n in zip(behind, share, strict=True))
+                if (earlier, state) in seen:
+                    latest = [(earlier, behind)]
+                seen.add((behind, state))
+        repeated += latest
+    return repeated
+
+
+def pumped(threads: list[Sequence], where: list[Cut], more: int) -> list[Sequence]:
+    """The events of threads, those of each cut so many times more."""
+    longer = []
+    for k, (thread, events) in enumerate(threads):
+        parts, last = list[Event](), 0
+        for first, end in where:
+            parts += events[last:end[k]] + events[first[k]:end[k]] * more
+            last = end[k]
+        longer.append((thread, parts + events[last:]))
+    return longer
+
+
+def _happens(t: Thread, event: Event, barriers: dict[tuple[int, str, int], Barrier]) -> str | None:
+    """None if a thread has to wait for it; else the error, or nothing."""
     action, mem, index, more = event
     if action == "mbarrier_init":
-        state[t.group, mem, index] = Barrier(more, more)
+        barriers[t.group, mem, index] = Barrier(more, more)
         return ""
     groups = [more & 255] if action == "bring" else range(more) if action == "mbarrier_arrive" and more > 1 else [t.group]
-    if any((g, mem, index) not in state for g in groups):
+    if any((g, mem, index) not in barriers for g in groups):
         return None
-    for b in [state[g, mem, index] for g in groups]:
+    for b in [barriers[g, mem, index] for g in groups]:
         if action == "mbarrier_wait":
-            if b.done & 1 == more:
+            if b.parity == more:
                 return None
-            if b.done and b.ended_by > t.tile + ahead:
-                return f"{mem}[{index}] is waited for in tile {t.tile}, and comes in tile {b.ended_by}"
             continue
         b.pending -= action != "bring"
         b.lacking += more if action == "mbarrier_expect" else -(more >> 8) if action == "bring" else 0
-        b.latest = max(b.latest, t.tile)
         if b.pending < 0 or (b.pending == 0 and b.lacking < 0):
             return f"too much comes at {mem}[{index}]"
         if b.pending == 0 and b.lacking == 0:
-            b.pending, b.done, b.ended_by, b.latest = b.count, b.done + 1, b.latest, 0
+            b.pending, b.parity = b.count, 1 - b.parity
     return ""

@@ -1,30 +1,56 @@
 """Rings of workgroups with roles, of products, convolutions, attention and its gradients: none comes to a standstill,
-however many tiles, strips or blocks pass through it, and whichever role is ahead. A full run plays every count up to a
-thousand; others the first ones and a few that change from day to day."""
+however many tiles, strips or blocks pass through it, and whichever role is ahead.
+
+The first counts are played, until a count of each remainder of the period has a run that repeats itself. Kernels of larger
+counts are then compared with what these runs tell of them: a few counts up to a thousand, others each day, or all of them
+in a full run."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 
 from tests.cases.covering import share, today
 from tests.cases.ring_kernels import RINGS
-from tests.cases.ring_schedules import played
+from tests.cases.ring_schedules import Cut, Sequence, cuts, play, pumped, sequences
 
 LONGEST = 1000
-FIRST = {1, 2, 3, 4}
-SHARE = 500  # of all counts, how many one stands for in a run that is not full
+SHARE = 250  # of all counts, how many one stands for in a run that is not full
+MOST_PLAYED = 100  # counts: a run repeats itself by then
+
+Repeated = tuple[list[Sequence], list[Cut]]  # a run, and where it repeats itself
 
 
-def plays(name: str, count: int) -> None:
-    kernels, ahead = RINGS[name]
-    for kernel in kernels(count):
-        for last_first in (False, True):
-            said = played(kernel, last_first, ahead)
-            assert not said, f"{kernel.name} of {count}: {said}"
+def repeated(threads: list[Sequence], longer: list[Sequence], loops: int) -> list[Repeated]:
+    """Of threads that are played, the first ahead and then the last, where both runs repeat themselves; else none."""
+    growth = [len(b) - len(a) for (_, a), (_, b) in zip(threads, longer, strict=True)]
+    runs = []
+    for last_first in (False, True):
+        error, moments = play(threads, last_first)
+        assert not error, error
+        runs.append((threads, cuts(moments, growth, loops)))
+    return runs if all(pumped(threads, where, 1) == longer for _, where in runs) else []
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", RINGS)
 def test_no_ring_deadlocks(name: str) -> None:
-    for count in sorted(FIRST | {*share(range(1, LONGEST + 1), today(), SHARE)}):
-        plays(name, count)
+    kernels, period, loops = RINGS[name]
+    bases: dict[int, tuple[int, list[list[Repeated]]]] = {}  # a count of each remainder, and the runs of its kernels
+    for count in itertools.count(1):
+        if count % period not in bases:
+            short, long = ([sequences(k) for k in kernels(n)] for n in (count, count + period))
+            runs = [repeated(*pair, loops) for pair in zip(short, long, strict=True)] if short else [[]]
+            if all(runs):
+                bases[count % period] = count, runs
+        elif len(bases) == period:
+            break
+        assert count < MOST_PLAYED, f"no run repeats itself for {set(range(period)) - set(bases)} of {period}"
+    for count in {LONGEST, *share(range(1, LONGEST + 1), today(), SHARE)}:
+        base, runs = bases[count % period]
+        if count > base:
+            for kernel, both in zip(kernels(count), runs, strict=True):
+                threads = sequences(kernel)
+                for shorter, where in both:
+                    assert threads == pumped(shorter, where, (count - base) // period), f"{kernel.name} of {count}"

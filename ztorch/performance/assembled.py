@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ztorch.codegen import ptx
@@ -21,6 +21,29 @@ class KernelResources(NamedTuple):
     shared_bytes: int  # static shared memory per workgroup
 
 
+def assembled_modules(kernels: Mapping[int, Kernel],
+                      target: Target) -> tuple[list[str], dict[int, str]]:
+    """The texts that an assembler takes for kernels, at most two, and the symbols of the kernels,
+    by the keys of `kernels`. Text that only ptxas assembles is missing if it is not installed.
+
+    Raises:
+        Unsupported: The target is not NVIDIA's.
+    """
+    if target.assembler != "ptx":
+        raise Unsupported(f"{target.name}: only NVIDIA's assembler reports registers; omit "
+                          "--assemble to estimate them")
+    rendered = Kernels(target)
+    numbers = {key: rendered.number(kernel) for key, kernel in kernels.items()}
+    # Symbols of rendered kernels are unique: they end in a number.
+    texts = []
+    for needs_ptxas in (False, True):
+        group = [k for k in rendered.rendered
+                 if ptx.reallocates_registers(k["body"]) == needs_ptxas]
+        if group and (installed("ptxas") or not needs_ptxas):
+            texts.append(rendered.module(group))
+    return texts, {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}
+
+
 def assembled_resources(kernels: Mapping[int, Kernel],
                         target: Target) -> dict[int, KernelResources]:
     """The resources of kernels, by the keys of `kernels`. Kernels that only ptxas assembles are
@@ -29,18 +52,13 @@ def assembled_resources(kernels: Mapping[int, Kernel],
     Raises:
         Unsupported: The target is not NVIDIA's, or nvJitLink is not installed.
     """
-    if target.assembler != "ptx":
-        raise Unsupported(f"{target.name}: only NVIDIA's assembler reports registers; omit "
-                          "--assemble to estimate them")
-    rendered = Kernels(target)
-    numbers = {key: rendered.number(kernel) for key, kernel in kernels.items()}
-    # Symbols of rendered kernels are unique: they end in a number.
-    resources = {}
-    for needs_ptxas in (False, True):
-        group = [k for k in rendered.rendered
-                 if ptx.reallocates_registers(k["body"]) == needs_ptxas]
-        if group and (installed("ptxas") or not needs_ptxas):
-            log = ptx.cubin(rendered.module(group), target.chip)[1]
-            resources.update(ptx.kernel_resources(log))
-    symbols = {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}
-    return {key: KernelResources(*resources[s]) for key, s in symbols.items() if s in resources}
+    return resources_of(*assembled_modules(kernels, target), target)
+
+
+def resources_of(texts: Sequence[str], symbols: Mapping[int, str],
+                 target: Target) -> dict[int, KernelResources]:
+    """The resources of kernels whose texts and symbols `assembled_modules` made."""
+    by_symbol = {}
+    for text in texts:
+        by_symbol.update(ptx.kernel_resources(ptx.cubin(text, target.chip)[1]))
+    return {key: KernelResources(*by_symbol[s]) for key, s in symbols.items() if s in by_symbol}
