@@ -23,6 +23,7 @@ WRONG = {  # an expression: text of its error
     "zt.ops.associative_scan(zt.ops.add, x, axis=5)": "axis 5 is out of range for rank 1",
     "zt.ops.switch(0, [])": "at least one function in branches",
     "zt.ops.bincount([2, -1])": "x has a negative one",
+    "zt.compiled(lambda x: zt.ops.bincount(x, minlength=4))(zt.tensor([1]))": "sum one-hot rows of a fixed length",
     "zt.ops.histogram(x, bins=0)": "ops.histogram(bins=...) must be a positive integer, not 0",
     "zt.ops.histogram(x, range=(3, 1))": "ops.histogram(range=(3, 1)) must be (smallest, largest)",
     "zt.random.shuffle(x, axis=4)": "axis 4 is out of range for rank 1",

@@ -227,3 +227,19 @@ def test_equal_targets_are_explained_by_exact_predictions_alone() -> None:
         score = zt.metrics.R2Score(class_aggregation=None)
         score.update_state(y, predicted)
         np.testing.assert_allclose(score.result(), scores, rtol=1e-6)
+
+
+def test_scores_of_16_bit_outputs_count_in_float32() -> None:
+    """An output cast to float16 has losses and metrics as any other: 5,000 rows are no number of
+    float16."""
+    x = np.random.default_rng(3).normal(size=(5000, 4)).astype(np.float32)
+    y = x.sum(-1, keepdims=True) + 2
+    model = zt.Sequential([L.Input((4,)), L.Dense(1, kernel_initializer="ones"),
+                           L.Lambda(lambda v: zt.ops.cast(v, "float16"))])
+    model.compile(loss="mse", metrics=["mae", M.R2Score(), M.RootMeanSquaredError()])
+    scores = model.evaluate(x, y, batch_size=5000, return_dict=True, verbose=0)
+    error = model.predict(x).astype(np.float64) - y
+    np.testing.assert_allclose(
+        [scores["loss"], scores["mae"], scores["r2_score"], scores["root_mean_squared_error"]],
+        [np.mean(error ** 2), np.abs(error).mean(), 1 - np.mean(error ** 2) / y.var(),
+         np.sqrt(np.mean(error ** 2))], rtol=1e-4)

@@ -98,6 +98,40 @@ def test_each_batch_of_a_dataset_has_its_own_length(made: str) -> None:
     np.testing.assert_allclose(loss, np.mean(losses_by_hand(model, np.ones_like)), rtol=1e-4)
 
 
+def generator() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The same batches, and their first and last again, which is the longest."""
+    yield from (Buckets()[k] for k in range(len(LENGTHS)))
+    yield Buckets()[0]
+    yield tuple(np.tile(part, (1, 3)) for part in Buckets()[2])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("combined", [False, True])
+@pytest.mark.parametrize("made", [*MAKERS])
+def test_each_batch_of_a_generator_may_be_longer_than_those_before(
+        made: str, combined: bool) -> None:
+    """Training on a generator equals training on a list of its batches, for which all sizes are
+    known beforehand."""
+    losses, values = [], []
+    weights = None
+    for data in (generator, lambda: [*generator()]):
+        model = MAKERS[made]()
+        model.build((None, 3))
+        weights = model.get_weights() if weights is None else weights
+        model.set_weights(weights)
+        model.compile(zt.optimizers.SGD(0.5), masked if combined else
+                      "sparse_categorical_crossentropy")
+        first = model.fit(data(), shuffle=False, verbose=0).history
+        history = model.fit(data(), shuffle=False, validation_data=data(), verbose=0).history
+        losses.append([*first["loss"], *history["loss"], *history["val_loss"],
+                       model.evaluate(data(), verbose=0)])
+        values.append(model.predict(data()))
+    assert losses[0][1] < losses[0][0]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert [len(row) for row in values[0]] == [n for n in (3, 5, 4, 3, 12) for _ in range(4)]
+    for ours, want in zip(*values, strict=True):
+        np.testing.assert_allclose(ours, want, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("made", ["functional", "called"])
 def test_a_loader_is_read_once_for_the_lengths_of_its_batches(made: str) -> None:
     model, loader = MAKERS[made](), Loader()

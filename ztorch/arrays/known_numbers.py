@@ -14,6 +14,7 @@ from ztorch.arrays.creation import tensor
 from ztorch.arrays.tensor import Tensor
 from ztorch.dtypes import DType
 from ztorch.errors import DataError, ShapeError, Unsupported
+from ztorch.graph.tracing import NotTraced
 from ztorch.graph.value import StandIn, Value, stand_in
 
 
@@ -109,15 +110,23 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = Fal
 
     Raises:
         DataError: x has a negative integer.
+        NotTraced: x belongs to a model or to a function that is being compiled.
 
     Examples:
         >>> bincount([2, 0, 2]).tolist()
         [1, 0, 2]
     """
     labels = convert_to_tensor(x, "int32")
-    if labels.size and int(ops.min(labels)) < 0:
+    try:
+        least, most = (int(ops.min(labels)), int(ops.max(labels))) if labels.size else (0, -1)
+    except TypeError:
+        raise NotTraced("the result of ops.bincount is as long as the largest number needs, which "
+                        "is not known while a model or function is compiled; sum one-hot rows of "
+                        "a fixed length: ops.sum(ops.one_hot(x, 8, dtype='int32'), axis=-2)"
+                        ) from None
+    if least < 0:
         raise DataError("ops.bincount counts non-negative integers, and x has a negative one")
-    count = max(int(ops.max(labels)) + 1 if labels.size else 0, minlength)
+    count = max(most + 1, minlength)
     of = "int32" if weights is None else convert_to_tensor(weights).dtype
     ones = ops.one_hot(labels, count, of)
     if weights is not None:

@@ -127,8 +127,9 @@ class DataAdapter(NamedTuple):
             return x, y
         return x, self._tables.targets_of(self.pipeline, x, y)
 
-    def inputs(self, value: Any, suffix: str = "") -> Columns:
-        """x as arrays of rows of the inputs' shapes. Errors call it x, followed by `suffix`."""
+    def inputs(self, value: Any, suffix: str = "", grows: bool = False) -> Columns:
+        """x as arrays of rows of the inputs' shapes. Errors call it x, followed by `suffix`. With
+        `grows`, rows may be longer than the program takes."""
         first = self.input_ports[0]
         if self.reads_table(value):
             value = self._tables.inputs_of(self.pipeline, value)
@@ -138,7 +139,7 @@ class DataAdapter(NamedTuple):
                                 "such as fit(*data)")
             if type(value) is not np.ndarray:
                 need_no_mapping(value, f"x{suffix}")
-            return self._with_lengths({first.port: first.rows(value, f"x{suffix}")}, suffix)
+            return self._with_lengths({first.port: first.rows(value, f"x{suffix}")}, suffix, grows)
         if is_frame(value):
             columns_by_name = columns_of(value)
             value = {p.name: columns_by_name[p.name] for p in self.input_ports
@@ -150,9 +151,9 @@ class DataAdapter(NamedTuple):
             if len(rows) != (count := len(columns[first.port])):
                 raise DataError(f"x[{first.name!r}]{suffix} has {count} rows but x[{p.name!r}] has "
                                 f"{len(rows)}; each row needs all inputs")
-        return self._with_lengths(columns, suffix)
+        return self._with_lengths(columns, suffix, grows)
 
-    def _with_lengths(self, columns: Columns, suffix: str) -> Columns:
+    def _with_lengths(self, columns: Columns, suffix: str, grows: bool) -> Columns:
         """The columns, and for each open axis the sizes of rows along it."""
         for p in self.input_ports:
             rows = columns[p.port]
@@ -161,7 +162,7 @@ class DataAdapter(NamedTuple):
                 for axis, name in p.axes.items():
                     sizes = rows.sizes[axis]
                     for size in sorted({*sizes.tolist()}):
-                        self.buckets.need_size(name, size, label)
+                        self.buckets.need_size(name, size, label, grows)
                     self._need_same_lengths(columns.setdefault(
                         f"lengths/{name}", sizes.astype(np.int32)), sizes, label, name)
         for name in self.open_axes:  # those that are compiled for size 1 alone have no column yet

@@ -25,16 +25,20 @@ class OtherSizes:
     Args:
         program: The program.
         function: The function, such as "train".
-        for_rows: Returns the program for batches of so many rows.
+        for_sizes: Returns the program for batches of these sizes.
+        more_rows: Whether to run batches of more rows; else they are cut.
+        longer_rows: Whether to run longer rows; else they are an error.
     """
 
-    def __init__(self, program: StateOwner, function: str, for_rows: Callable[[int], Any]):
-        self._program, self._function, self._for_rows = program, function, for_rows
+    def __init__(self, program: StateOwner, function: str,
+                 for_sizes: Callable[[tuple[int, ...]], Any], more_rows: bool, longer_rows: bool):
+        self._program, self._function, self._for_sizes = program, function, for_sizes
+        self.more_rows, self.longer_rows = more_rows, longer_rows
 
     @contextmanager
     def call(self, sizes: tuple[int, ...]) -> Iterator[tuple[BoundCall, LentStates]]:
         """A call for a batch of these sizes, and the states that a run of it needs."""
-        other = self._for_rows(sizes[0])
+        other = self._for_sizes(sizes)
         with other.calls.fitting(self._function, sizes) as call:
             yield call, LentStates(self._program, other, self._function == "train")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping, Sized
 from itertools import islice
@@ -90,13 +91,16 @@ def stream_rows(x: Any) -> int | None:
 def batches_inputs(x: Any, few: bool = False) -> Iterator[Any] | None:
     """The inputs of each batch of a list, of a dataset that is read by index, or of a loader that
     begins a pass each time and knows its number of batches; None where x gives rows, or cannot be
-    read twice. `few` gives the first two and, of a list or dataset, the last.
+    read twice. `few` gives the first two, of a list or dataset the last, and of a generator
+    the first four, which are stored.
 
     >>> [part.shape for part in batches_inputs([(np.zeros((2, 4)), np.ones(2))])]
     [(2, 4)]
     """
-    if not is_stream(x, None) or is_column(x) or isinstance(x, LookedAt):
+    if not is_stream(x, None) or is_column(x):
         return None
+    if isinstance(x, LookedAt):
+        return (_inputs_of(item) for item in x.ahead(4)) if few else None
     if isinstance(x, list) or (is_indexed(x) and len(x) and _gives_batches(x, x[0])):
         places = {*range(len(x))[:2], *range(len(x))[-1:]} if few else range(len(x))
         return (_inputs_of(x[k]) for k in sorted(places))
@@ -195,16 +199,25 @@ class LookedAt(Iterator[Any]):
 
     def __init__(self, source: Iterator[Any]):
         self._source = source
-        self._read: list[Any] = []  # the rows looked at
+        self._read: list[Any] = []  # the items looked at
 
     def first(self) -> Any:
         """The item that comes next; None at the end."""
-        if not self._read:
-            self._read = [item for item in [next(self._source, None)] if item is not None]
-        return self._read[0] if self._read else None
+        return next(iter(self.ahead(1)), None)
+
+    def ahead(self, count: int) -> list[Any]:
+        """The items that come next, at most so many."""
+        while len(self._read) < count:
+            if self._read:  # a source may fill the same arrays for the next item
+                self._read[-1] = copy.deepcopy(self._read[-1])
+            item = next(self._source, None)
+            if item is None:
+                break
+            self._read.append(item)
+        return self._read[:count]
 
     def __next__(self) -> Any:
-        return self._read.pop() if self._read else next(self._source)
+        return self._read.pop(0) if self._read else next(self._source)
 
 
 def can_be_looked_at(x: Any) -> Any:
@@ -217,6 +230,15 @@ def can_be_looked_at(x: Any) -> Any:
     """
     once = isinstance(x, Iterator) and is_stream(x, None) and iter(x) is x
     return LookedAt(x) if once else x
+
+
+def first_inputs(x: Any) -> Any:
+    """The inputs of the first batch of a stream; None where it gives no batches.
+
+    >>> first_inputs(can_be_looked_at(iter([(np.zeros((2, 4)), np.ones(2))]))).shape
+    (2, 4)
+    """
+    return _inputs_of(_first_batch(x))
 
 
 def _first_batch(x: Any) -> Any:

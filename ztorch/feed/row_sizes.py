@@ -7,42 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.errors import ConfigError
 from ztorch.feed.columns import as_array
-from ztorch.feed.row_shapes import batches_inputs
+from ztorch.feed.row_shapes import batches_inputs, first_inputs
 from ztorch.feed.sources import is_stream
 
 
-def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Collection[str],
-               fix: str) -> dict[str, set[int]]:
+def sizes_seen(x: Any, open_axes: Mapping[str, Mapping[int, str]], inputs: Collection[str]
+               ) -> dict[str, set[int]]:
     """The sizes that rows have along each open axis. Batches of a list or of a dataset that is read
-    by index are read for it.
+    by index are read for it; of a generator only the first is, as it can be read once.
 
     Args:
         x: The argument of `fit` or `predict`.
         open_axes: For each input that has some, the name of each open axis of a row by its number.
         inputs: The names of all inputs, in order.
-        fix: Advice for the error if x can be read only once.
-
-    Raises:
-        ConfigError: x can be read only once.
 
     Examples:
         >>> rows = [np.zeros((3, 4)), np.zeros((9, 4))]
-        >>> sizes_seen(rows, {"x": {0: "time"}}, ["x"], "")
+        >>> sizes_seen(rows, {"x": {0: "time"}}, ["x"])
         {'time': {9, 3}}
-        >>> sizes_seen([np.zeros((0, 4)), rows[0]], {"x": {0: "time"}}, ["x"], "")
+        >>> sizes_seen([np.zeros((0, 4)), rows[0]], {"x": {0: "time"}}, ["x"])
         {'time': {3}}
     """
     by_axis: dict[str, set[int]] = {}
     batches = batches_inputs(x)
     if batches is not None:
         for batch in batches:
-            for label, sizes in sizes_seen(batch, open_axes, inputs, fix).items():
+            for label, sizes in sizes_seen(batch, open_axes, inputs).items():
                 by_axis[label] = by_axis.get(label, set()) | sizes
         return by_axis
     if is_stream(x, None):
-        raise ConfigError(f"x gives batches, whose sizes are not known beforehand; {fix}")
+        first = first_inputs(x)
+        return {} if first is None else sizes_seen(first, open_axes, inputs)
     names = list(inputs)
     if len(names) == 1:
         parts = {names[0]: next(iter(x.values())) if isinstance(x, Mapping) else x}

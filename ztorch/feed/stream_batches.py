@@ -40,8 +40,8 @@ class StreamBatches:
         with_targets: Whether batches must hold y; False to predict.
         class_weight: The weight of each class. Default: `None`.
         as_given: Whether smaller batches are steps of their own. Default: `False`.
-        other_sizes: Runs given batches that do not fit a program; None: larger ones are cut.
-            Default: `None`.
+        other_sizes: Runs batches that do not fit the program; None: those of more rows are cut, and
+            longer rows are an error. Default: `None`.
     """
 
     def __init__(self, adapter: DataAdapter, source: Iterable[Any], batch_size: int,
@@ -58,6 +58,7 @@ class StreamBatches:
         self._rest: Piece | None = None  # rows that were read and not used yet
         self._single_pass = iter(source) is source  # a generator, which cannot start again
         self._exhausted = False
+        self._grows = other_sizes is not None and other_sizes.longer_rows
         self.of_validation = False  # whether errors name validation_data
         self._to_the_end = False  # whether an epoch reads all that the source has
 
@@ -83,7 +84,7 @@ class StreamBatches:
             sizes = self._adapter.sizes(columns)
             borrowed: AbstractContextManager[tuple[BoundCall, LentStates | None]] = (
                 self._other_sizes.call(sizes)
-                if self._other_sizes and not calls.buckets.take_rows(calls.verb, rows) else
+                if self._other_sizes and not calls.buckets.take(calls.verb, sizes) else
                 nullcontext((calls.fitting(sizes), None)))
             with borrowed as (call, states):
                 weight = self._adapter.stage(call, columns, weights)
@@ -102,7 +103,7 @@ class StreamBatches:
             piece = self._next()
             if piece is None:
                 return {}, None
-            return piece if self._other_sizes else _rows_from(
+            return piece if self._other_sizes and self._other_sizes.more_rows else _rows_from(
                 piece, 0, self._put_back(piece, self.batch_size))
         parts: list[Piece] = []
         filled = 0
@@ -163,7 +164,7 @@ class StreamBatches:
         for k, item in enumerate(self._source):
             x, y, sample_weight = self._parts(item, k)
             suffix = f" of batch {k}"
-            columns, weights = self._adapter.inputs(x, suffix), None
+            columns, weights = self._adapter.inputs(x, suffix, self._grows), None
             rows = rows_of(columns)
             if self._with_targets:
                 columns |= self._adapter.targets(y, columns, suffix, row)

@@ -253,7 +253,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         with working(f"compile {self.name}"):
             program = make(**arguments)
         # Programs for other batch sizes are freed with the last thread that runs them.
-        self._programs = ModelPrograms(self, program, make, arguments)
+        self._programs = ModelPrograms(
+            self, program, make, arguments, self._late is not None and self._late.follows_data)
         program.lend_weights()
         return program
 

@@ -94,8 +94,6 @@ class LateCompile:
 
     def hold(self, model: Network, x: Any) -> None:
         """Chooses sizes that also fit x."""
-        fix = ("pass them: compile(..., sizes={" +
-               ", ".join(f"{name!r}: (64, 128)" for name in model.axis_names) + "})")
         keep_rows_whole(model)
         if any(own() is x for own in self._read):
             return
@@ -103,7 +101,7 @@ class LateCompile:
             self._read.append(weakref.ref(x))
         x = with_numbers(x, {name: TextReader(declared.encoder, declared.text_shape) for
                              name, declared in model.inputs_by_name.items() if declared.encoder})
-        for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name), fix).items():
+        for name, sizes in sizes_seen(x, model.open_axes, list(model.inputs_by_name)).items():
             data_sizes = self._data_sizes[name] = self._data_sizes.get(name, set()) | sizes
             if name in whole_axes(model):
                 self.sizes[name] = _exact_sizes(name, data_sizes, model)

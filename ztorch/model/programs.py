@@ -35,11 +35,12 @@ class ModelPrograms:
         compiled: The program that compile returned.
         make: Compiles the model again with other arguments, passed by name.
         arguments: The arguments of compile.
+        follows_data: Whether the data determine the sizes of open axes.
     """
 
     def __init__(self, model: Network, compiled: Program, make: Callable[..., Program],
-                 arguments: dict[str, Any]):
-        self.compiled = compiled
+                 arguments: dict[str, Any], follows_data: bool):
+        self.compiled, self.follows_data = compiled, follows_data
         self._layers = [layer for _, layer in model.walk()]
         # As compile found them: what has a flag `trainable`, the flags, and the weights that train.
         self._with_flags: list[Any] = [*self._layers, *model.weights]
@@ -134,16 +135,24 @@ class ModelPrograms:
         size = positive("batch_size", batch_size or self.compiled.buckets.batch_size)
         return self._other(function, size, weighted, {})
 
-    def for_rows(self, program: Program, function: str, rows: int) -> Program:
-        """A program that runs a function as `program` does, on batches of at least so many rows; of
-        exactly so many where the function combines them."""
+    def for_sizes(self, program: Program, function: str, sizes: tuple[int, ...]) -> Program:
+        """A program that runs a function as `program` does, on batches of at least these sizes; of
+        exactly so many rows where the function combines them."""
         none: tuple[_Items, _Items] = (), ()
-        made_for = next((key[2:] for key, other in self._others.items() if other is program), none)
+        weighted, lengths = next(
+            (key[2:] for key, other in self._others.items() if other is program), none)
+        buckets, rows = program.buckets, sizes[0]
+        longer = {axis: buckets.size_for(axis, n)
+                  for axis, n in zip([*buckets.axes][1:], sizes[1:], strict=True)}
+        if any(n not in buckets.axes[axis] for axis, n in longer.items()):
+            lengths = tuple(sorted((axis, (n,)) for axis, n in longer.items()))
         exact = function in self.compiled.metadata.whole_batches
-        counts = [size for size, verb, *key in self._others if (*key,) == made_for
+        counts = [size for size, verb, *key in self._others if (*key,) == (weighted, lengths)
                   and size >= rows and {*_NEEDED[function]} <= {*_NEEDED[verb]}]
+        if not exact and not counts and rows <= buckets.batch_size:
+            rows = buckets.batch_size
         return self._other(function, rows if exact else min(counts, default=rows),
-                           *map(dict, made_for))
+                           dict(weighted), dict(lengths))
 
     def _other(self, function: str, size: int, weighted: Mapping[str, int],
                sizes: Mapping[str, Any]) -> Program:

@@ -22,6 +22,7 @@ from ztorch.metrics.functions import LossMetric
 from ztorch.metrics.metric import Weigh
 from ztorch.metrics.weighted import WeightedMetric
 from ztorch.model.objectives import Objective
+from ztorch.ops.reduction import widened
 from ztorch.runtime.spec import SUMS
 
 Mean = Callable[[Value], Value]  # the mean of each row of values
@@ -100,7 +101,7 @@ class RowScores:
             row = metric.per_row(y_true, y_pred, mean=self._recorded(
                 row_means(mask, real, self.context), _compares_rows(metric)))
         with layer_scope("loss"):
-            return {label: OPS.sum(row * share(real, real))}
+            return {label: OPS.sum(OPS.cast(row, real.dtype) * share(real, real))}
 
     def metric_sums(self, metric: Metric, y_true: Value, y_pred: Value) -> dict[str, Value]:
         """The sums of this batch that a metric is computed from, in which weights of rows count."""
@@ -131,8 +132,8 @@ class RowScores:
                           stacklevel=2)
         mean = (weigher(mask, own, self.context) if total else
                 row_means(mask, divisor, self.context, own if of_steps else None))
-        row = loss.per_row(y_true, y_pred, logits if fused else None,
-                           mean=self._recorded(mean, loss.compares_rows))
+        row = OPS.cast(loss.per_row(y_true, y_pred, logits if fused else None,
+                                    mean=self._recorded(mean, loss.compares_rows)), rows.dtype)
         if not row.rank:
             self.of_batches.add(loss.name)
         return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
@@ -193,9 +194,11 @@ def labeled(objectives: Mapping[str, Objective]) -> list[tuple[str, str, Metric]
 
 
 def weigher(mask: Value | None, row_weights: Value, context: Context) -> Weigh:
-    """The factor of values by the weights of their rows; padded and masked values become 0."""
+    """The factor of values by the weights of their rows; padded and masked values become 0. Floats
+    of 16 bits are float32 then: they could not count above 2,048."""
 
     def weigh(values: Value) -> Value:
+        values = widened(values)
         counts = counting(values, mask, context.padding)
         weights = spread_weights(row_weights, values)
         counted = values if counts is None else OPS.where(

@@ -71,6 +71,8 @@ class RunnableNetwork(PreparedNetwork, Verbs, abstract=True):
             as_given = matter and batch_size is None and self.takes_given
             batch_size = self.rows_given(x) if as_given else batch_size
             self.learn_shapes(x, batch_size=batch_size)
+            if self.mixes_open_axes and batch_size is None and self.takes_given:
+                as_given, batch_size = True, self.rows_given(x)
             running = self.running("predict", batch_size)
         with running as program:
             return program.predict_for(

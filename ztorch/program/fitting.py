@@ -146,11 +146,11 @@ def _score_names(program: Stateful) -> list[str]:
 
 
 def _sizes_evaluated(program: Stateful, as_given: bool, counts: bool) -> OtherSizes | None:
-    """Evaluates batches of other sizes as one step each, where that matters: batches are counted,
+    """Evaluates batches of more rows as one step each, where that matters: batches are counted,
     or their rows are combined. Otherwise the parts of a larger batch have its scores, without
     another compile."""
     whole = "evaluate" in program.metadata.whole_batches
-    return program.other_sizes("evaluate") if as_given and (counts or whole) else None
+    return program.other_sizes("evaluate", more_rows=as_given and (counts or whole))
 
 
 def _first_epoch(program: Stateful, initial_epoch: int | None, epochs: int) -> int:
@@ -176,7 +176,7 @@ def _sources(program: Stateful, batch_size: int, x: Any, y: Any, sample_weight: 
     adapter = program.adapter
     train = batches(adapter, batch_size, x, y, sample_weight, None if split else class_weight,
                     seed=seed, feed=feed, as_given=as_given,
-                    other_sizes=program.other_sizes("train") if as_given else None)
+                    other_sizes=program.other_sizes("train", more_rows=as_given))
     validation = validation_batches(adapter, batch_size, validation_data,
                                     functools.partial(feed_for, program), as_given,
                                     _sizes_evaluated(program, as_given, counts))

@@ -46,7 +46,7 @@ def predict(program: Stateful, predicted: Any, x: Any, size: int, verbose: int |
         if out is not None:
             raise Unsupported("predict(out=...) of an iterator, whose number of rows is not known; "
                               "pass its rows as an array")
-        other_sizes = program.other_sizes("predict") if as_given else None
+        other_sizes = program.other_sizes("predict", more_rows=as_given)
         source, rows = StreamBatches(adapter, as_stream(adapter, x, size, False), size, False,
                                      None, as_given, other_sizes), 0
     else:

@@ -106,18 +106,22 @@ class Stateful(WeightAccess):
             if name in states and states[name].shape == tuple(state.shape)
             and state.role != "memory"})
 
-    def other_sizes(self, function: str) -> OtherSizes | None:
-        """Runs a function on batches of sizes that the program was not compiled for; None where its
-        model no longer exists.
+    def other_sizes(self, function: str, more_rows: bool) -> OtherSizes | None:
+        """Runs a function on batches of sizes that the program was not compiled for: of longer
+        rows, where the data determine their sizes. None where its model no longer exists.
 
         Args:
             function: The function, such as "train".
+            more_rows: Whether to run those of more rows, too.
         """
         from ztorch.feed.other_sizes import OtherSizes
 
         programs = None if self.relatives is None else self.relatives()
-        return None if programs is None else OtherSizes(
-            self, function, functools.partial(programs.for_rows, self, function))
+        if programs is None:
+            return None
+        longer_rows = programs.follows_data and not self.adapter.stateful
+        return OtherSizes(self, function, functools.partial(programs.for_sizes, self, function),
+                          more_rows, longer_rows)
 
     @checked
     def save(self, path: Path) -> None:

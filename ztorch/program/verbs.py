@@ -155,6 +155,7 @@ class Verbs:
             [0, 1]
         """
         from ztorch.feed.row_shapes import can_be_looked_at
+        from ztorch.feed.row_weights import axes_of_weights
         from ztorch.program.fitting import fit
 
         need_batch_size("fit", batch_size)
@@ -164,10 +165,10 @@ class Verbs:
         self.learn_shapes(x, y, "train", batch_size, validation_split,
                           bool(class_weight) if sample_weight is None else sample_weight)
         if isinstance(validation_data, (tuple, list)) and validation_data:
-            first, second, weights = (*validation_data, None, None)[:3]
+            batches = isinstance(validation_data, list) and isinstance(validation_data[0], tuple)
+            parts = [validation_data] if batches else validation_data
+            first, second, weights = (*parts, None, None)[:3]
             self.learn_shapes(first, second, "evaluate", batch_size, 0.0, weights)
-        from ztorch.feed.row_weights import axes_of_weights
-
         weighted = axes_of_weights(self, (x, y, sample_weight), validation_data)
         with self.running("train", batch_size, weighted) as program:
             return fit(program, self, x, y, batch_size=batch_size, epochs=epochs, verbose=verbose,
@@ -214,6 +215,7 @@ class Verbs:
             ['loss']
         """
         from ztorch.feed.row_shapes import can_be_looked_at
+        from ztorch.feed.row_weights import axes_of_weights
         from ztorch.program.fitting import evaluate
         from ztorch.program.one_batch import as_scores
 
@@ -222,8 +224,6 @@ class Verbs:
         as_given = batch_size is None and self.takes_given
         batch_size = self.rows_given(x) if batch_size is None else batch_size
         self.learn_shapes(x, y, "evaluate", batch_size, weighted=sample_weight)
-        from ztorch.feed.row_weights import axes_of_weights
-
         weighted = axes_of_weights(self, (x, y, sample_weight))
         with self.running("evaluate", batch_size, weighted) as program:
             means = evaluate(program, self, x, y, batch_size, sample_weight, verbose, steps,

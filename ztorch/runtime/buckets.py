@@ -114,6 +114,24 @@ class Buckets:
         padded = verb not in self._whole_batches
         return rows in self._sizes[0] or (padded and rows < self.batch_size)
 
+    def take(self, verb: str, sizes: Sequence[int]) -> bool:
+        """Whether a function takes a batch of these sizes, padded where it may be."""
+        return self.take_rows(verb, sizes[0]) and all(
+            self.size_for(axis, n) in self.axes[axis]
+            for axis, n in zip([*self.axes][1:], sizes[1:], strict=True))
+
+    def size_for(self, axis: str, size: int) -> int:
+        """The smallest size of a bucket that an axis of this size fits in; where there is none, a
+        new one: exactly this for rows that are never padded, else the largest, doubled until it
+        holds this."""
+        sizes = self.axes[axis]
+        if axis in self.whole_axes:
+            return size
+        largest = sizes[-1]
+        while largest < size:
+            largest *= 2
+        return largest if largest > sizes[-1] else sizes[bisect_left(sizes, size)]
+
     def function(self, verb: str, sizes: Sequence[int]) -> str:
         """The function of the smallest bucket in which these sizes fit."""
         if verb in self._whole_batches and sizes[0] not in self._sizes[0]:
@@ -150,9 +168,10 @@ class Buckets:
                          f"({', '.join(map(str, self.axes[axis]))}); pass fewer, or compile with "
                          f"a larger size in {option}")
 
-    def need_size(self, axis: str, size: int, label: str) -> None:
-        """Raises an error if no bucket fits an axis of this size; it names the argument `label`."""
-        if size > self.axes[axis][-1] or (axis in self.whole_axes and size not in self.axes[axis]):
+    def need_size(self, axis: str, size: int, label: str, grows: bool = False) -> None:
+        """Raises an error if no bucket fits an axis of this size, and none is made for it because
+        the axis `grows`; it names the argument `label`."""
+        if not grows and self.size_for(axis, size) not in self.axes[axis]:
             raise self._error(axis, size, label)
         factor = self._multiples.get(axis, 1)
         if size % factor:

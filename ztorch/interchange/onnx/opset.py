@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,28 @@ _SAME = {"Add", "BatchNormalization", "ConstantOfShape", "Div", "Identity", "Mul
          "Relu", "Reshape", "Shape", "Sub"}
 _SAME_DOMAIN = "ztorch.same"
 _SHAPE_SLICES = 15  # the first opset in which Shape has `start` and `end`
+# What the converter says of an op that it cannot downgrade.
+_REFUSED = re.compile(r"(?:No Adapter (?:From|To) Version \$\d+ for |No schema registered for '|"
+                      r"\[ShapeInferenceError\] \(op_type:)(\w+)")
+_BFLOAT16 = 13  # in this opset most ops got bfloat16, and changed in nothing else
 
 
-def _move(graph: Any, old: str, new: str) -> None:
-    """Moves the nodes of `_SAME` in a graph, and in its inner graphs, to another domain."""
+def _move(graph: Any, old: str, new: str, ops: Collection[str] | None = None) -> None:
+    """Moves the nodes of some ops, or of all, in a graph, and in its inner graphs, to another
+    domain."""
     for node in graph.node:
-        if node.op_type in _SAME and node.domain == old:
+        if node.domain == old and (ops is None or node.op_type in ops):
             node.domain = new
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _move(attribute.g, old, new)
+                _move(attribute.g, old, new, ops)
+
+
+def _form(onnx: Any, op: str, opset: int) -> Any:
+    """The inputs and attributes of an op in an opset."""
+    schema = onnx.defs.get_schema(op, opset)
+    return len(schema.inputs), {name: (a.type, str(a.default_value))
+                                for name, a in schema.attributes.items()}
 
 
 def converted(data: bytes, opset: int, label: str) -> bytes:
@@ -35,17 +48,29 @@ def converted(data: bytes, opset: int, label: str) -> bytes:
     onnx = package()
     try:
         model = _without_newer(onnx, onnx.load_from_string(data), opset)
-        _move(model.graph, "", _SAME_DOMAIN)
-        model.opset_import.add(domain=_SAME_DOMAIN, version=1)
-        model = onnx.version_converter.convert_version(model, opset)
-        _move(model.graph, _SAME_DOMAIN, "")
-        del model.opset_import[1]
+        model = _by_steps(onnx, model, max(opset, _BFLOAT16), _SAME)
+        if opset < _BFLOAT16:
+            same = {op for op in _ops(model.graph)
+                    if _form(onnx, op, opset) == _form(onnx, op, _BFLOAT16)}
+            model = _by_steps(onnx, model, opset, _SAME | {"Constant"} | same)
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
         reason = str(error).splitlines()[0].rpartition("failed: ")[2]
-        raise Unsupported(f"{label} cannot be written with opset {opset}: {reason}; it has a newer "
-                          "op. Choose a later opset") from None
+        op = _REFUSED.match(reason)
+        raise Unsupported(f"{label} cannot be written with opset {opset}: "
+                          f"{f'its op {op[1]} changed since' if op else reason}; choose a later "
+                          "opset") from None
     return bytes(model.SerializeToString())
+
+
+def _by_steps(onnx: Any, model: Any, opset: int, same: Collection[str]) -> Any:
+    """A model in another opset, by the converter, where some ops mean the same in both."""
+    _move(model.graph, "", _SAME_DOMAIN, same)
+    model.opset_import.add(domain=_SAME_DOMAIN, version=1)
+    model = onnx.version_converter.convert_version(model, opset)
+    _move(model.graph, _SAME_DOMAIN, "")
+    del model.opset_import[1]
+    return model
 
 
 def _without_newer(onnx: Any, model: Any, opset: int) -> Any:
