@@ -141,7 +141,7 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
 
     def per_row(self, y_true: Value, y_pred: Value, logits: Value | None = None,
                 mean: Callable[[Value], Value] = rows) -> Value:
-        """The loss of each row of a batch, in a graph. 16-bit floats are computed in float32.
+        """The loss of each row of a batch, in a graph; float32 for 16-bit floats.
 
         Args:
             y_true: The targets, as `target` describes them.
@@ -156,14 +156,15 @@ class Loss(Named, family="loss", such_as="mean_squared_error"):
         Raises:
             ShapeError: Targets do not have the shape that `target` describes.
         """
+        y_true, y_pred = widened(y_true), widened(y_pred)
         expected = self.target(y_pred.shape, y_pred.dtype)
         if y_true.shape != expected.shape and not self.takes_any:
             raise shape_error(f"loss {self.name!r} compares predictions of shape {y_pred.shape} "
                               f"with targets of shape {expected.shape}, not", y_true.shape)
         from_logits = getattr(self, "from_logits", False)
         if logits is not None and self.logits_of and not from_logits:
-            y_pred, from_logits = logits, True
-        values = self.values(widened(y_true), widened(y_pred), from_logits)
+            y_pred, from_logits = widened(logits), True
+        values = self.values(y_true, y_pred, from_logits)
         return mean(OPS.cast(values, y_pred.dtype))
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from ztorch import losses
 from ztorch import metrics as metrics_
 from ztorch.config import number
+from ztorch.dtypes import f32
 from ztorch.errors import ConfigError, Unsupported, unknown
 from ztorch.graph.value import Value, layer_scope
 from ztorch.layers.network import Network
@@ -86,8 +87,9 @@ def objectives_of(model: Network, outputs: Mapping[str, Value], loss_of: Mapping
 def _described(loss: Loss, output: str, y: Value, fed: TargetSpec | None) -> TargetSpec:
     """The targets of an output that a loss compares with predictions. `fed` are those of the data,
     which a loss that accepts any gets, unless they have as many elements as predictions."""
+    narrow = y.dtype.is_float and y.dtype.bits < 32  # compared in float32
     with layer_scope(output):
-        target = loss.target(y.shape, y.dtype)
+        target = loss.target(y.shape, f32 if narrow else y.dtype)
     if loss.reduction not in REDUCTIONS:
         raise Unsupported(f"loss {loss.name!r} has reduction={loss.reduction!r}; compile needs "
                           "one number per batch; call such a loss yourself, in a train_step or "

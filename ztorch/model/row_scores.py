@@ -87,7 +87,7 @@ class RowScores:
         """A metric under its label; the sums of this batch where it is not a mean of rows."""
         real = self.weights.rows
         with layer_scope(metric.name):
-            mask = self.context.masks.get(y_pred)
+            mask, y_pred = self.context.masks.get(y_pred), widened(y_pred)
             of_batch = metric.of_batch(y_true, y_pred) is not None
             if of_batch:
                 self.of_batches.add(label)
@@ -101,12 +101,12 @@ class RowScores:
             row = metric.per_row(y_true, y_pred, mean=self._recorded(
                 row_means(mask, real, self.context), _compares_rows(metric)))
         with layer_scope("loss"):
-            return {label: OPS.sum(OPS.cast(row, real.dtype) * share(real, real))}
+            return {label: OPS.sum(row * share(real, real))}
 
     def metric_sums(self, metric: Metric, y_true: Value, y_pred: Value) -> dict[str, Value]:
         """The sums of this batch that a metric is computed from, in which weights of rows count."""
         with layer_scope(metric.name):
-            return metric.batch_sums(y_true, y_pred, weigher(
+            return metric.batch_sums(y_true, widened(y_pred), weigher(
                 self.context.masks.get(y_pred), self.weights.own, self.context))
 
     def _loss(self, loss: Loss, output: str, y_true: Value, y_pred: Value) -> Value:
@@ -132,8 +132,8 @@ class RowScores:
                           stacklevel=2)
         mean = (weigher(mask, own, self.context) if total else
                 row_means(mask, divisor, self.context, own if of_steps else None))
-        row = OPS.cast(loss.per_row(y_true, y_pred, logits if fused else None,
-                                    mean=self._recorded(mean, loss.compares_rows)), rows.dtype)
+        row = loss.per_row(y_true, y_pred, logits if fused else None,
+                           mean=self._recorded(mean, loss.compares_rows))
         if not row.rank:
             self.of_batches.add(loss.name)
         return OPS.sum(row if total else row * share(rows if of_steps else own, divisor))
