@@ -167,10 +167,8 @@ def share_out(kernel: Kernel) -> Kernel:
     for instr in kernel.body:
         if instr.opcode == "loop" and instr.attrs["kind"] == "parallel":
             start, stop, step = instr.args
-            trip_count = stop.number
             assert start.number == 0 and step.number == 1, "parallel loops count from zero"
-            low = b.div(b.mul(me, trip_count), all_)
-            high = b.div(b.mul(after, trip_count), all_)
+            low, high = (b.div(b.mul(n, stop), all_) for n in (me, after))
             bounds[instr.dest.id] = (low, high, step)
             b.body.append(replace(instr, args=(low, high, step), attrs={"kind": "serial"}))
         elif instr.opcode == "end_loop" and instr.args[0].id in bounds:

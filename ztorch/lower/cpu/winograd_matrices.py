@@ -53,13 +53,12 @@ def transposed(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
-def both_axes(b: Builder, limits: Limits, matrix: Matrix,
-              lines: Sequence[Sequence[Operand]]) -> list[list[Operand]]:
-    """matrix @ lines @ transposed(matrix)."""
-    columns = [_combined(b, limits, matrix, [line[j] for line in lines])
+def both_axes(b: Builder, limits: Limits, matrix: Matrix, lines: Sequence[Sequence[Operand]],
+              rows: slice = slice(None)) -> list[list[Operand]]:
+    """The rows of matrix @ lines @ transposed(matrix)."""
+    columns = [_combined(b, limits, matrix[rows], [line[j] for line in lines])
                for j in range(len(lines[0]))]
-    return [_combined(b, limits, matrix, [column[i] for column in columns])
-            for i in range(len(matrix))]
+    return [_combined(b, limits, matrix, row) for row in zip(*columns, strict=True)]
 
 
 def _combined(b: Builder, limits: Limits, matrix: Matrix, xs: Sequence[Operand]) -> list[Operand]:

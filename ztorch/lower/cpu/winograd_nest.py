@@ -4,7 +4,7 @@ inverse transform of products, and those of gradients."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.dtypes import boolean
@@ -38,6 +38,9 @@ from ztorch.lower.rewrites.winograd import (
     WINDOW,
 )
 from ztorch.lower.schedule import Schedule
+
+TileElement = Callable[[Emitter, int, int], Operand]  # by its row and column in a tile
+HALVES = 2  # of the points of a tile: rows 0 to 2 have the points 0 and +-3/4
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +118,12 @@ def _kernel_slopes(e: Emitter, region: Region, v: Value, target: Mapping[Value, 
 
 class _ImageTiles:
     """The transform of the tiles of an image, which begin RESULTS elements apart along each axis.
-    A tile has `size` elements along an axis."""
+    A tile has `size` elements along an axis.
+
+    Several workers share the points before the tiles: a worker stores half of the points of all
+    tiles. If it stored all points of half of the tiles, its bytes would lie between those of
+    another worker every few lines, and each core would prefetch lines that the other one writes.
+    """
 
     def __init__(self, v: Value, memory: str, limits: Limits, lanes: int, size: int,
                  matrix: Matrix):
@@ -132,24 +140,25 @@ class _ImageTiles:
         self.column = Var("c", v.shape[-1])
 
     def emit(self, e: Emitter) -> None:
-        """All tiles. Tiles that cross the border are first copied to a small local array, with
-        zeros outside the image."""
-        b, places = e.b, range(self.size)
-        local = b.memory("tile", self.v.dtype, self.size ** 2 * self.lanes, "local", "rw")
-        with b.loop(0, math.prod(a.extent for a in self.tile), kind="parallel") as t:
-            scope = e.within(bound=spread(e, t, self.tile))
+        """All tiles."""
+        b, tiles = e.b, math.prod(a.extent for a in self.tile)
+        local = "" if self.limits.mask_registers else b.memory(
+            "tile", self.v.dtype, self.size ** 2 * self.lanes, "local", "rw")
+        shares = b.min(b.identity("workers"), HALVES)
+        alone = b.eq(shares, 1)
+        with b.loop(0, b.mul(shares, tiles), kind="parallel") as t:
+            scope = e.within(bound=spread(e, b.rem(t, tiles), self.tile))
+            half = b.div(t, tiles)
+            computes = [b.or_(alone, b.eq(half, k)) for k in range(HALVES)]
             inside = self._inside(scope)
             with b.if_(inside):
                 if min(self.sides) >= self.size:  # else no tile is inside
                     for lane_scope in self._vectors(scope):
-                        self._transform(lane_scope, [[
-                            self._element(lane_scope, i, j) for j in places] for i in places])
+                        self._transform(lane_scope, computes, self._element)
             with b.if_(b.not_(inside)):
                 for lane_scope in self._vectors(scope):
-                    self._copy(lane_scope, local)
-                    self._transform(lane_scope, [[
-                        b.load(local, 0, (i * self.size + j) * self.lanes, self.lanes)
-                        for j in places] for i in places])
+                    self._transform(lane_scope, computes,
+                                    self._element_or_zero(lane_scope, local))
 
     def _vectors(self, e: Emitter) -> Iterator[Emitter]:
         return (scope for scope, _ in vectors(e.within(), self.column, self.lanes))
@@ -158,10 +167,24 @@ class _ImageTiles:
         y, x = self.first
         return e.element(self.image, (self.n, y + i, x + j, Index.of(self.column)))
 
-    def _transform(self, e: Emitter, elements: Sequence[Sequence[Operand]]) -> None:
-        number = flatten([Index.of(a) for a in self.tile], [a.extent for a in self.tile])
-        _store_points(e, self.v, self.memory, both_axes(e.b, self.limits, self.matrix, elements),
-                      (number, Index.of(self.column)))
+    def _element_or_zero(self, e: Emitter, local: str) -> TileElement:
+        """The elements of a tile that crosses the border, zero outside the image: masked, or from a
+        copy in a small local array."""
+        if not local:
+            return self._masked_element
+        self._copy(e, local)
+        return lambda inside, i, j: inside.b.load(local, 0, (i * self.size + j) * self.lanes,
+                                                  self.lanes)
+
+    def _masked_element(self, e: Emitter, i: int, j: int) -> Operand:
+        """An element of a tile, zero outside the image. Masked lanes fetch their line, too, which
+        another worker may write: they are inside the image."""
+        b, place = e.b, [*map(Var, "ij", self.sides)]
+        at = [e.value(first + k) for first, k in zip(self.first, (i, j), strict=True)]
+        nearest = {v: b.max(b.min(x, v.extent - 1), 0) for v, x in zip(place, at, strict=True)}
+        inside = b.and_(*map(b.eq, at, nearest.values()))
+        return e.within(bound={**e.bound, **nearest}).element(
+            self.image, (self.n, *map(Index.of, place), Index.of(self.column)), inside)
 
     def _copy(self, e: Emitter, local: str) -> None:
         """The part of the image in a tile, and zeros around it."""
@@ -177,6 +200,20 @@ class _ImageTiles:
             x = self._element(inside, *(Index.of(a) for a in loops))
             b.store(local, b.mul(b.add(b.mul(i, size), j), self.lanes), x)
 
+    def _transform(self, e: Emitter, computes: Sequence[Operand],
+                   element: TileElement) -> None:
+        """Both halves of the points, or the one that the worker computes."""
+        number = flatten([Index.of(a) for a in self.tile], [a.extent for a in self.tile])
+        places, rows = range(self.size), TILE // HALVES
+        for half, computed in enumerate(computes):
+            with e.b.if_(computed):
+                scope = e.within()
+                elements = [[element(scope, i, j) for j in places] for i in places]
+                values = both_axes(e.b, self.limits, self.matrix, elements,
+                                   slice(half * rows, (half + 1) * rows))
+                _store_points(scope, self.v, self.memory, values, (number, Index.of(self.column)),
+                              half * rows * TILE)
+
     def _inside(self, e: Emitter) -> Operand:
         """Whether a tile is entirely inside the image."""
         b = e.b
@@ -190,8 +227,9 @@ class _ImageTiles:
 
 
 def _store_points(e: Emitter, v: Value, memory: str, values: Sequence[Sequence[Operand]],
-                  index: tuple[Index, ...]) -> None:
-    for k, x in enumerate(x for line in values for x in line):
+                  index: tuple[Index, ...], first: int = 0) -> None:
+    """Stores the values of consecutive points."""
+    for k, x in enumerate((x for line in values for x in line), first):
         e.store(memory, v, flatten((Index(const=k), *index), v.shape), x)
 
 
