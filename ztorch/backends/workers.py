@@ -44,7 +44,8 @@ class Workers:
         self.block["syscall"] = ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
         self.control = ctypes.c_void_p(self.block.ctypes.data)
         self._busy = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["busy"])
-        self._busy.value, self._gone = BUSY["starting"], False
+        self._busy.value = BUSY["starting"]
+        self.gone = False  # whether its threads no longer exist
         self._lone = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["lone"])
         self.library = library  # the workers wait in its code between runs
         run = library[WORKER_ENTRY]
@@ -77,7 +78,7 @@ class Workers:
     def runs_ended(self) -> int | None:
         """How many runs have ended, modulo 2^32; None if the threads no longer exist."""
         running = self._busy.value == BUSY["yes"]
-        return None if self._gone else int(self.block["generation"][0]) - running
+        return None if self.gone else int(self.block["generation"][0]) - running
 
     def sharing(self, library: LoadedLibrary) -> np.ndarray:
         """The record with which a native function of CPython runs a library on these workers. It
@@ -90,7 +91,7 @@ class Workers:
 
     def forget(self) -> None:
         """Keeps native functions from waiting for these workers after a fork."""
-        self._busy.value, self._gone = BUSY["yes"], True
+        self._busy.value, self.gone = BUSY["yes"], True
 
 
 _pools: dict[int, Workers] = {}

@@ -15,6 +15,7 @@ from ztorch.backends.library import LoadedLibrary
 from ztorch.runtime.spec import FunctionSpec
 
 if TYPE_CHECKING:
+    from ztorch.backends.workers import Workers
     from ztorch.runtime.worker_trials import WorkerTrials
 
 
@@ -38,6 +39,7 @@ class NativeCall:
         self.workers = workers  # negative: as many, of which one runs loops of short kernels
         self.trials: WorkerTrials | None = None  # of numbers of workers, for batch after batch
         self.call_trials: WorkerTrials | None = None  # the same for single runs
+        self._pool: Workers | None = None  # that has run it
         self._library, self._symbol = library, function.symbol
         self._frame = (ctypes.c_void_p * len(FRAME_SLOTS))(
             ctypes.addressof(self.inputs), ctypes.addressof(self.outputs), params, arena)
@@ -95,10 +97,12 @@ class NativeCall:
         return run
 
     def _run_shared(self, once: Callable[[], object]) -> None:
-        from ztorch.backends.workers import workers  # not needed by programs of one worker
+        count, pool = abs(self.workers), self._pool
+        if pool is None or pool.count != count or pool.gone:  # an import alone takes 0.5 us
+            from ztorch.backends.workers import workers  # not needed by programs of one worker
 
-        workers(abs(self.workers), self._library).run(self._library, once, self._frame,
-                                                      lone=self.workers < 0)
+            pool = self._pool = workers(count, self._library)
+        pool.run(self._library, once, self._frame, lone=self.workers < 0)
 
 
 def floats_at(address: int, count: int) -> np.ndarray:
