@@ -16,7 +16,7 @@ import numpy as np
 
 from ztorch.backends.library import load_library
 from ztorch.codegen.elf.link import link
-from ztorch.codegen.targets import TARGETS
+from ztorch.codegen.targets import TARGETS, Target
 from ztorch.compile.cpu_code import RenderedModule
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, boolean, from_storage, to_storage, u8
@@ -116,10 +116,10 @@ def _renamed(graph: Graph, feeds: Mapping[Value, Any], name: str) -> Graph:
 class Module:
     """Jobs compiled together for one target."""
 
-    def __init__(self, jobs: Iterable[Job], target: str, fusion: bool = True,
+    def __init__(self, jobs: Iterable[Job], target: str | Target, fusion: bool = True,
                  passes: tuple[str, ...] = DEFAULT, schedules: Schedules | None = None):
         self.graphs = {f"j{k}": job.alone(f"j{k}") for k, job in enumerate(jobs)}
-        t = TARGETS[target]  # all kernels are one text: LLVM takes two milliseconds for each, however short
+        t = target if isinstance(target, Target) else TARGETS[target]  # one text: LLVM takes 2 ms for each
         t = replace(t, one_module_per_kernel=t.limits.grid is not None and t.one_module_per_kernel)
         self.compiled = compile_functions(self.graphs, t, "parity", passes, fusion, schedules)
         self.executable = Executable(self.compiled.spec, self.compiled.code, self.compiled.params)
@@ -140,7 +140,7 @@ class Module:
         return outputs + [read(v.dtype, e.state(n)) for n, v in graph.updates.items()]
 
 
-def compiled(job: Job, target: str, fusion: bool = True, passes: tuple[str, ...] = DEFAULT,
+def compiled(job: Job, target: str | Target, fusion: bool = True, passes: tuple[str, ...] = DEFAULT,
              threads: int = 1) -> Arrays:
     """One job on its own."""
     return Module([job], target, fusion, passes).run(0, threads)
@@ -282,9 +282,9 @@ def answer(kernel: Kernel, buffers: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 
 def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.ndarray]],
-                target: str) -> None:
+                target: str | Target) -> None:
     """Compiles kernels as one function and runs each on its buffers, in place."""
-    t = replace(TARGETS[target], one_module_per_kernel=False)  # as in `Module`
+    t = replace(target if isinstance(target, Target) else TARGETS[target], one_module_per_kernel=False)
     steps, addresses = [], []
     for kernel, held in zip(kernels, buffers, strict=True):
         parameters = [m for m in kernel.memories if m.space == "global"]

@@ -99,7 +99,7 @@ def test_an_unknown_processor() -> None:
         processor("zen33")
     for device, level, row in (("cpu:avx2:zen4", "avx2", "zen4"), ("cpu:sse4.1:icelake", "sse4.1", "icelake"),
                                ("cpu:neon:neoverse-v2", "neon", "neoverse-v2")):
-        assert resolve(device, must_be_local=False) == (level, "cpu", 0, row)
+        assert resolve(device, must_be_local=False) == (level, "cpu", 0, row, False)
         assert target_for(resolve(device, must_be_local=False)).limits.processor == PROCESSORS[row]
     for wrong in ("cpu:avx2:zen99", "cpu:zen3:zen4", "cpu:avx2:"):
         with pytest.raises(ZtorchError):

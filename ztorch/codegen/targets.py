@@ -49,6 +49,7 @@ class Target:
     llvm_opt_level: int = 1  # optimization level of LLVM's code generator, 0 to 3
     llvm_strength_reduction: bool = True  # whether LLVM runs loop strength reduction
     llvm_in_child: bool = False  # whether LLVM runs in a process of its own, and leaves no memory
+    byte_dots: str = ""  # optional feature: products of words of bytes; also its template folder
     template_root: str = ""  # parent of a third party's template folders; empty: ours
 
     def on_device(self, limits: Mapping[str, Any]) -> Target:
@@ -69,6 +70,14 @@ class Target:
         """
         assert self.limits.grid is None, f"{self.name} is not a processor"
         return replace(self, limits=replace(self.limits, processor=processor))
+
+    def with_byte_dots(self) -> Target:
+        """The target with products of words of bytes, if processors of its level may have them."""
+        return self if not self.byte_dots else replace(
+            self, template_folders=(self.byte_dots, *self.template_folders),
+            llvm_features=(*self.llvm_features, self.byte_dots),
+            required_features=(*self.required_features, self.byte_dots),
+            limits=replace(self.limits, byte_dots=True))
 
     def with_precision(self, precision: str) -> Target:
         """The target with a precision of float32 products, by its name in PRECISIONS.
@@ -123,7 +132,8 @@ def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, .
                   "x86_64-unknown-linux-gnu", "x86-64", features, features,
                   no_fma | _FMOD,
                   converted_dtypes=("f16",) if "f16c" in features else (), frame_data=_LINUX_X86,
-                  assembler="assemble", one_module_per_kernel=True, llvm_strength_reduction=False)
+                  assembler="assemble", one_module_per_kernel=True, llvm_strength_reduction=False,
+                  byte_dots="avx512vnni" if bits == 512 else "")
 
 
 @dataclass(frozen=True)

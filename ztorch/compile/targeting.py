@@ -28,9 +28,12 @@ def target_for(place: ResolvedDevice) -> Target:
         gpu = gpu_of_device(info.name)
         return target.on_device({**dict(info.limits), **({"unit": gpu.rates} if gpu else {})})
     if place.processor:
-        return target.on_processor(processor(place.processor))
+        row = processor(place.processor)
+        return (target.with_byte_dots() if row.byte_dots else target).on_processor(row)
     runs_here = (target.arch == this_processor.architecture()
                  and this_processor.features().issuperset(target.required_features))
+    if place.native and target.byte_dots in this_processor.features():
+        target = target.with_byte_dots()
     if runs_here and not target.emits_source:
         return target.on_processor(detect.detected())
     return target

@@ -77,6 +77,7 @@ class Limits:
     grid: GridLimits | None = None  # None: a CPU, whose workers split parallel loops
     product_mantissa_bits: int = 23  # least mantissa bits kept of float32 operands; 23: all
     transforms: bool = True  # convolutions may use Winograd transforms
+    byte_dots: bool = False  # of a CPU: an instruction multiplies bytes, the opcode `dot4`
     mask_registers: bool = False  # of a CPU: masked stores cost no more than full stores
 
     @property

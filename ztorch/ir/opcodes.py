@@ -22,6 +22,7 @@ from ztorch.ir import atomic_rewritings as atomics
 from ztorch.ir import copy_rewritings as copies
 from ztorch.ir import meanings, product_rewritings, remainders, safe
 from ztorch.ir import polynomials as poly
+from ztorch.ir.dots import ROWS as DOTS
 from ztorch.ir.ring_opcodes import ROWS as RINGS
 
 Via = Callable[..., Any]
@@ -44,6 +45,7 @@ class Opcode:
     cost: int = 1  # rough number of issue slots, for decisions about recomputing
     attrs: tuple[str, ...] = ()
     raw: bool = False  # rewritings alone emit it: machines may trap or differ
+    words: bool = False  # operands are words of several numbers, so there is no op of tensors
     wraps: bool = False  # on integers: a wider register would not hold the same result
     by_dtype: bool = False  # targets may have it on some dtypes only
     variadic: bool = False  # takes more operands than `arity`
@@ -257,19 +259,17 @@ _row("mma_held_async", 2, "the same with a in registers, which must not change b
      "the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
      variadic=True, attrs=("mem", "off", "transposed", "panel", "fresh"), cost=64,
      via_instr=product_rewritings.held_at_once)
-_row("mma_fence", 0, "assignments of this thread to matrices are visible to asynchronous "
-     "products", result="none", via_instr=copies.nothing)
+_row("mma_fence", 0, "assignments of this thread to matrices are visible to asynchronous products",
+     result="none", via_instr=copies.nothing)
 _row("shared_fence", 0, "writes of this thread to shared memory are visible to asynchronous "
-     "products, after a barrier also to those of other threads", result="none",
-     via_instr=copies.nothing)
+     "products, after a barrier also to those of others", result="none", via_instr=copies.nothing)
 _row("mma_commit", 0, "end a group of the asynchronous products that this thread has started",
      result="none", via_instr=copies.nothing)
 _row("mma_wait", 0, "wait until all groups of products of this thread but the last `pending` are "
-     "complete",
-     result="none", attrs=("pending",), via_instr=copies.nothing)
+     "complete", result="none", attrs=("pending",), via_instr=copies.nothing)
 
-for _name, (_arity, _doc, _attrs, _more) in RINGS.items():
-    _row(_name, _arity, _doc, result="none", attrs=_attrs, **_more)
+for _name, (_arity, _doc, _attrs, _more) in {**RINGS, **DOTS}.items():
+    _row(_name, _arity, _doc, attrs=_attrs, **{"result": "none", **_more})
 
 
 def _split(o: Any, g: Any, first: Any, second: Any) -> tuple:
@@ -293,7 +293,7 @@ def identity(opcode: str, d: DType) -> Any:
 
 
 COMPUTING = tuple(n for n, row in OPCODES.items() if row.meaning is not None)
-SCALAR = tuple(n for n in COMPUTING if not OPCODES[n].raw)
+SCALAR = tuple(n for n in COMPUTING if not (OPCODES[n].raw or OPCODES[n].words))
 ATOMICS = tuple(n for n in OPCODES if n.startswith("atomic_"))
 ARITHMETIC = frozenset(COMPUTING) - {"bitcast", "select"}  # these only move bits
 PURE = frozenset(COMPUTING) | {

@@ -32,8 +32,12 @@ def summing(d: DType) -> DType:
     return f32 if d in HALVES else d
 
 
-def multiply_add(b: Builder, limits: Limits, x: Operand, y: Operand, total: Operand) -> Operand:
-    """total + x * y, in one instruction where the machine has it."""
+def multiply_add(b: Builder, limits: Limits, x: Operand, y: Operand, total: Operand,
+                 dot: str = "") -> Operand:
+    """total + x * y, in one instruction where the machine has it. If `dot` names an opcode, x and y
+    are words of several numbers, which that opcode multiplies."""
+    if dot:
+        return b.emit(dot, x, y, total)
     if limits.fma and total.dtype.is_float:
         return b.fma(x, y, total)
     return b.add(total, b.mul(x, y))

@@ -52,6 +52,7 @@ class Processor(NamedTuple):
     ids: tuple[tuple[str, int, range], ...] = ()  # (vendor, family, models) as CPUID reports them
     # A feature that no earlier processor of the vendor has, since virtual machines hide the model.
     feature: str = ""
+    byte_dots: bool = False  # whether it multiplies words of bytes, which its level does not imply
 
     def with_caches(self, **sizes: int) -> Processor:
         """The row with the cache sizes that the system reports; 0 leaves a field unchanged.
@@ -88,20 +89,21 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
               l2_bytes_per_cycle=14.0,  # measured: tiles that need 16 reach 85 % of the peak
               ids=_amd(25, (0x00, 0x10), (0x20, 0x60))),
     Processor("zen4", "avx512", l2_bytes=MIB, l3_bytes=32 * MIB, port_bits=256,
-              ids=_amd(25, (0x10, 0x20), (0x60, 0xB0))),
+              byte_dots=True, ids=_amd(25, (0x10, 0x20), (0x60, 0xB0))),
     Processor("zen5", "avx512", l1_bytes=48 * KIB, l2_bytes=MIB, l2_ways=16, l3_bytes=32 * MIB,
-              ids=_amd(26, (0x00, 0x100))),
+              byte_dots=True, ids=_amd(26, (0x00, 0x100))),
     Processor("haswell", "avx2", l2_bytes=256 * KIB, l3_bytes=8 * MIB, port_bits=256, fma_cycles=5,
               ids=_intel(0x3C, 0x3F, 0x45, 0x46, 0x3D, 0x47, 0x4F, 0x56)),
     Processor("skylake", "avx2", l2_bytes=256 * KIB, l3_bytes=8 * MIB, port_bits=256,
               ids=_intel(0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6)),
     Processor("skylake-server", "avx512", l2_ways=16, l3_bytes=1408 * KIB, ids=_intel(0x55)),
     Processor("icelake", "avx512", l1_bytes=48 * KIB, l2_bytes=512 * KIB, l3_bytes=8 * MIB,
-              ids=_intel(0x7D, 0x7E)),
+              byte_dots=True, ids=_intel(0x7D, 0x7E)),
     Processor("icelake-server", "avx512", l1_bytes=48 * KIB, l2_bytes=1280 * KIB,
-              l2_ways=20, l3_bytes=1536 * KIB, ids=_intel(0x6A, 0x6C)),
+              l2_ways=20, l3_bytes=1536 * KIB, byte_dots=True, ids=_intel(0x6A, 0x6C)),
     Processor("sapphire-rapids", "avx512", l1_bytes=48 * KIB, l2_bytes=2 * MIB,
-              l2_ways=16, l3_bytes=1920 * KIB, ids=_intel(0x8F, 0xCF), feature="avx512_fp16"),
+              l2_ways=16, l3_bytes=1920 * KIB, ids=_intel(0x8F, 0xCF), feature="avx512_fp16",
+              byte_dots=True),
     Processor("alderlake", "avx2", l1_bytes=48 * KIB, l2_bytes=1280 * KIB, l2_ways=10,
               l3_bytes=30 * MIB, port_bits=256, ids=_intel(0x97, 0x9A, 0xB7, 0xBA, 0xBF)),
     Processor("cortex-a72", "neon", l2_bytes=512 * KIB, l3_bytes=2 * MIB, fma_ports=1, load_ports=1,

@@ -12,21 +12,29 @@ from ztorch.dtypes import dtype as as_dtype
 from ztorch.graph.narrow import ROUNDED, operand, rounded
 from ztorch.graph.op import OPS, Sample, as_value, broadcast_shapes, op, shape_error
 from ztorch.graph.value import Op, Value
+from ztorch.ir.opcodes import OPCODES
 
 Shape = tuple[int, ...]
 
 
 def _infer(a: Value, b: Value, dtype: DType | None = None,
-           mantissa_bits: int = 0) -> tuple[Shape, DType]:
+           mantissa_bits: int = 0, dot: str = "") -> tuple[Shape, DType]:
     if a.dtype is boolean:
         raise shape_error("ops.matmul does not take bool", fix="cast it to a number first")
     return (*a.shape[:-1], b.shape[-1]), dtype or a.dtype
 
 
 def _numpy(a: np.ndarray, b: np.ndarray, dtype: DType | None = None,
-           mantissa_bits: int = 0) -> np.ndarray:
+           mantissa_bits: int = 0, dot: str = "") -> np.ndarray:
     """The product. With a dtype, that of the sums, operands may have narrower dtypes.
-    `mantissa_bits` is the number of significant bits of the operands; 0 means all."""
+    `mantissa_bits` is the number of significant bits of the operands; 0 means all. If `dot` names
+    an opcode, operands are words of several numbers, which that opcode multiplies."""
+    if dot:
+        add, total = OPCODES[dot].meaning, np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
+        assert add is not None
+        for k in range(a.shape[-1]):
+            total = add(a[..., k, None], b[..., k, None, :], total)
+        return total
     if dtype is not None:
         a, b = a.astype(dtype.working), b.astype(dtype.working)
     return np.matmul(a, b)

@@ -181,6 +181,7 @@ class ResolvedDevice(NamedTuple):
     backend: str  # the backend that runs the code
     ordinal: int | None  # number of the device; None: the string names a chip, for export
     processor: str = ""  # the processor to compile for; empty: this machine's
+    native: bool = False  # whether code may use what this processor has beyond its level
 
 
 def resolve(device: str, must_be_local: bool = True) -> ResolvedDevice:
@@ -192,18 +193,18 @@ def resolve(device: str, must_be_local: bool = True) -> ResolvedDevice:
             means any of its devices. Default: `True`.
 
     >>> resolve("cpu:avx2")
-    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='')
+    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='', native=False)
     >>> resolve("cpu:zen3")
-    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='zen3')
+    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='zen3', native=False)
     >>> resolve("cpu:avx2:zen4")
-    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='zen4')
+    ResolvedDevice(target='avx2', backend='cpu', ordinal=0, processor='zen4', native=False)
     >>> resolve("cuda:sm_90")
-    ResolvedDevice(target='cuda:sm_90', backend='cuda', ordinal=None, processor='')
+    ResolvedDevice(target='cuda:sm_90', backend='cuda', ordinal=None, processor='', native=False)
     """
     if device == "auto":
         return _resolved_default(must_be_local)
     if device == "cpu":
-        return ResolvedDevice(best_level(), "cpu", 0)
+        return ResolvedDevice(best_level(), "cpu", 0, native=True)
     if device in SOURCES:
         return ResolvedDevice(device, "cpu", 0)
     kind, _, rest = str(device).partition(":")

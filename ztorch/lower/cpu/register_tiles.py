@@ -81,7 +81,7 @@ class RegisterTiles:
         self.memory, self.target, self.limits, self.tiling = memory, target, limits, tiling
         self.schedule, self.depths, self.arrays = schedule, depths, 0
         self.vector_bytes = tiling.lanes * product.args[1].dtype.bytes
-        self.batch, self.n = product.shape[:-2], product.shape[-1]
+        (*self.batch, _, self.n), self.dot = product.shape, product.attrs.get("dot", "")
         self.distant = distant_readers(region, product, memory, limits)
         self.far_results = [] if self.distant or schedule.block_depth else far_results(
             region, product, target, limits)
@@ -244,7 +244,7 @@ class RegisterTiles:
         for r, line in enumerate(totals):
             x = self.b.cast(left.at(r, step), dtype=of)
             for j, y in enumerate(right):
-                line[j] = multiply_add(self.b, self.limits, x, y, line[j])
+                line[j] = multiply_add(self.b, self.limits, x, y, line[j], self.dot)
 
     # -- finished sums -----------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, view_of, without_copies
 from ztorch.lower.rewrites.deep_products import depth_of_parts, in_sums, is_deep
 from ztorch.lower.rewrites.frozen import Derived
+from ztorch.lower.rewrites.integer_products import in_words
 from ztorch.lower.rewrites.split_floats import SplitFloats
 from ztorch.lower.rewrites.split_reductions import split_reduction, widened
 from ztorch.lower.rewrites.winograd import KERNEL_SLOPES, RESULTS_OF, transformed, transformed_slope
@@ -96,6 +97,13 @@ class ProductRewrites:
             return KERNEL_SLOPES(prepared(v.op(*slopes), False))
         if is_deep(v):
             return self._in_parts(v, fixed)
+        words = in_words(v, limits, lambda part: self._tiled(part, fixed)) if (
+            fixed or v.shape[-2] > 1) else None  # packing B for one row takes longer than it saves
+        return self._tiled(v, fixed) if words is None else words
+
+    def _tiled(self, v: Value, fixed: bool) -> Value:
+        """The product with operands in place, copied or packed."""
+        (a, b), limits = v.args, self.limits
         v = _product_of(v, padded_rows(a, self.padded), b)
         a = _left(v, limits)
         if pays_to_pad(a, v, limits):

@@ -1,0 +1,118 @@
+"""Integer products by instructions that multiply several steps along k at once.
+
+    uint8 @ int8 in int32: words of four bytes, and a quarter of the steps along k
+
+Words hold four bytes where the machine multiplies those, else two numbers of 16 bits. Operands
+count if so many bits hold their numbers: they were widened from them, perhaps with a zero point
+subtracted. Sums are those of int32, to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ztorch.dtypes import i32
+from ztorch.graph.op import OPS, first_value
+from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
+from ztorch.lower.region import COPY
+from ztorch.lower.rewrites.split_reductions import split_reduction
+
+Bounds = tuple[int, int]  # the least number and the largest
+_PAIR = -(1 << 15), (1 << 15) - 1
+
+
+def bounds(v: Value) -> Bounds:
+    """The range of the numbers of an integer tensor, as its ops show it.
+
+    >>> from ztorch.graph.op import leaf
+    >>> x = OPS.cast(leaf("input", "x", (4,), "uint8"), "int32")
+    >>> bounds(x), bounds(x - 128)
+    ((0, 255), (-128, 127))
+    """
+    low, high = limits = (int(np.iinfo(v.dtype.numpy).min), int(np.iinfo(v.dtype.numpy).max))
+    if v.op.name == "full":
+        return (int(v.attrs["value"]),) * 2
+    if v.op.kind == "leaf" and v.attrs["role"] == "constant" and v.size:
+        numbers = first_value(v)
+        return int(numbers.min()), int(numbers.max())
+    args = [bounds(a) for a in v.args if a.dtype.is_int]
+    if not args or len(args) < len(v.args):
+        return limits
+    (a, z), *others = args
+    if v.op.opcode == "sub":
+        a, z = a - others[0][1], z - others[0][0]
+    elif v.op.opcode == "add":
+        a, z = a + others[0][0], z + others[0][1]
+    elif v.op.name == "pad" and int(v.attrs["value"]) == 0:
+        a, z = min(a, 0), max(z, 0)
+    elif not (v.op.opcode == "cast" or v.op.movement or v.op is COPY) or others:
+        return limits
+    return (a, z) if low <= a and z <= high else limits
+
+
+def in_words(v: Value, limits: Limits, prepared: Callable[[Value], Value]) -> Value | None:
+    """An integer product by dot products of words; None if it has to be one of single numbers.
+
+    Args:
+        v: A product.
+        limits: The machine, a processor.
+        prepared: Prepares the operands of the product of words.
+    """
+    if v.dtype is not i32 or v.attrs or limits.lanes(i32) == 1:
+        return None
+    a, b = v.args
+    left, right = bounds(a), bounds(b)
+    if limits.byte_dots and all(high - low <= 255 for low, high in (left, right)):
+        return _by_bytes(v, left, right, prepared)
+    if all(_PAIR[0] <= low and high <= _PAIR[1] for low, high in (left, right)):
+        return prepared(_product(v, a, b, "dot2", 2))
+    return None
+
+
+def _by_bytes(v: Value, left: Bounds, right: Bounds,
+              prepared: Callable[[Value], Value]) -> Value:
+    """The product of bytes, unsigned times signed. Numbers of other ranges are shifted to them:
+
+        (a + c) @ (b + d) = a @ b + c * (sums of columns of b) + d * (sums of rows of a) + k * c * d
+    """
+    (a, b), k = v.args, v.args[0].shape[-1]
+    c = 0 if left[0] >= 0 and left[1] <= 255 else left[0]
+    d = 0 if right[0] >= -128 and right[1] <= 127 else right[0] + 128
+    a, b = a - c if c else a, b - d if d else b
+    y = prepared(_product(v, a, b, "dot4", 4))
+    if c:
+        y = y + split_reduction(OPS.sum(b, axis=-2, keepdims=True), None) * c
+    if d:
+        y = y + split_reduction(OPS.sum(a, axis=-1, keepdims=True), None) * d
+    return y + k * c * d if c and d else y
+
+
+def _product(v: Value, a: Value, b: Value, dot: str, parts: int) -> Value:
+    """The product of words of so many parts, by an opcode."""
+    words = COPY(_words(a, -1, parts)), _words(b, -2, parts)
+    return Value(v.op, words, {"dot": dot}, v.shape, v.dtype)
+
+
+def _words(x: Value, axis: int, parts: int) -> Value:
+    """Neighbors along an axis as words, the first in the lowest bits. The last word is filled up
+    with zeros."""
+    axis, bits = range(x.rank)[axis], 32 // parts
+    count = math.ceil(x.shape[axis] / parts)
+    if rest := count * parts - x.shape[axis]:
+        x = OPS.pad(x, (0,) * x.rank, tuple(rest * (k == axis) for k in range(x.rank)))
+    size = tuple(count if k == axis else n for k, n in enumerate(x.shape))
+    step = tuple(parts if k == axis else 1 for k in range(x.rank))
+    words: Value | None = None
+    for part in range(parts):
+        start = tuple(part * (k == axis) for k in range(x.rank))
+        number = OPS.slice(x, start, step, size)
+        if part < parts - 1:
+            number = OPS.bitwise_and(number, (1 << bits) - 1)
+        number = OPS.shift_left(number, bits * part) if part else number
+        words = number if words is None else OPS.bitwise_or(words, number)
+    assert words is not None
+    return words
