@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,7 +95,7 @@ def test_undefined_operands_do_not_reach_the_machine(
             return was
 
         row = OPCODES[raw]
-        monkeypatch.setitem(OPCODES, raw, replace(row, meaning=meaning))
+        monkeypatch.setitem(OPCODES, raw, row._replace(meaning=meaning))
 
     for raw in RAW:
         guarded(raw, raw.removeprefix("raw_"))

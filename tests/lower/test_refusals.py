@@ -80,7 +80,7 @@ def test_the_cost_of_attention_counts_every_byte_of_shared_memory() -> None:
     assert grid is not None
     shape = matrix_shape(f16, grid)
     assert shape is not None
-    slow = replace(grid, compute_units=1, unit=replace(grid.unit, shared_bytes=1e-6))
+    slow = replace(grid, compute_units=1, unit=grid.unit._replace(shared_bytes=1e-6))
     cost = attention_tiles._cost(GridAttentionMatrixSchedule(2, 1, 16, 2, 0), AttentionSizes(1, 32, 16, 16, 16), shape, slow)
     lines, queries = 16 * (16 + 16), 16 * 16
     assert cost == pytest.approx(1e6 * 2 * (2 * (lines + queries) + 2 * lines))

@@ -18,8 +18,9 @@ from ztorch.dtypes import f16, f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 from ztorch.lower import tuning
-from ztorch.machines.gpus import ANY_UNIT, gpu
+from ztorch.machines.gpus import gpu
 from ztorch.machines.processors import ANY, PROCESSORS, processor
+from ztorch.machines.unit_rates import ANY_UNIT
 
 LOWER = Path(tuning.__file__).parent.parent
 ZEN3 = replace(AVX2, processor=processor("zen3"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,7 +78,7 @@ def broken(opcode: str) -> Iterator[None]:
     row = OPCODES[opcode]
     assert row.via is not None
     via = row.via
-    OPCODES[opcode] = replace(row, via=lambda b, x: b.mul(via(b, x), 1.001))
+    OPCODES[opcode] = row._replace(via=lambda b, x: b.mul(via(b, x), 1.001))
     try:
         with using(cache=None):  # programs of the right word may be there
             yield

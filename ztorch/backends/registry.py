@@ -8,16 +8,19 @@ import functools
 import importlib
 import pkgutil
 import warnings
+from typing import TYPE_CHECKING
 
 from ztorch.backends import drivers
-from ztorch.backends.backend import Backend
-from ztorch.backends.device import Device
-from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, UnknownName, nearest, unknown
 from ztorch.host import plugins
 from ztorch.host.choices import Choices, choices
 from ztorch.locks import new_lock
 from ztorch.machines.backends import languages_of
+
+if TYPE_CHECKING:
+    from ztorch.backends.backend import Backend
+    from ztorch.backends.device import Device
+    from ztorch.backends.handles import DeviceInfo
 
 _opened: dict[tuple[str, int], Device] = {}
 _lock = new_lock()

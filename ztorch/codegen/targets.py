@@ -6,134 +6,29 @@ The rest of the compiler decides by fields of the row, never by the name of a ta
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ztorch.abi import WASM_ARCH
+from ztorch.codegen.processor_targets import FMOD, LINUX_ARM, LINUX_X86, PROCESSOR_TARGETS
+from ztorch.codegen.target import Target as Target
 from ztorch.dtypes import ALL, bf16, f16, f32, f64
 from ztorch.errors import UnknownName, unknown
 from ztorch.host import plugins
-from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import PART_BITS, MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.machines.chips import Chip, chips_of
 from ztorch.machines.gpus import gpus_of
-from ztorch.machines.processors import Processor
 
-
-@dataclass(frozen=True)
-class Target:
-    """A machine: its language and its capabilities."""
-
-    name: str  # its name in devices and artifacts
-    template_folders: tuple[str, ...]  # folders of its language, the most specific first
-    template_suffix: str  # suffix of the files in them
-    limits: Limits  # numbers for lowering
-    arch: str = ""  # instruction set of a processor
-    llvm_triple: str = ""  # architecture and operating system
-    llvm_cpu: str = ""  # processor or chip
-    llvm_features: tuple[str, ...] = ()  # instruction sets that LLVM may use
-    required_features: tuple[str, ...] = ()  # features that a processor must have to run the code
-    missing_opcodes: frozenset = field(default_factory=frozenset)  # opcode, or (opcode, dtype)
-    stored_dtypes: tuple[str, ...] = tuple(d.name for d in HALVES)  # dtypes without arithmetic
-    converted_dtypes: tuple[str, ...] = ()  # those with instructions that convert from and to f32
-    frame_data: tuple[tuple[str, int | str], ...] = ()  # other values for the module's template
-    backend: str = "cpu"  # the driver that runs the code
-    chip: str = ""  # the chip that the code is for; empty: all devices of the backend
-    assembler: str = ""  # module of `codegen` that assembles the text; empty: the text is the code
-    one_module_per_kernel: bool = False  # whether each kernel is a module of its own
-    linked_by_assembler: bool = False  # whether the assembler's output needs no linking
-    declares_registers: bool = False  # whether the text declares its registers
-    emits_source: bool = False  # whether C libraries can include the text itself
-    llvm_opt_level: int = 1  # optimization level of LLVM's code generator, 0 to 3
-    llvm_strength_reduction: bool = True  # whether LLVM runs loop strength reduction
-    llvm_in_child: bool = False  # whether LLVM runs in a process of its own, and leaves no memory
-    byte_dots: str = ""  # optional feature: products of words of bytes; also its template folder
-    template_root: str = ""  # parent of a third party's template folders; empty: ours
-
-    def on_device(self, limits: Mapping[str, Any]) -> Target:
-        """The target with the limits that a device reports, by field names of GridLimits.
-
-        >>> target("vulkan").on_device({"threads": 1024}).limits.grid.threads
-        1024
-        """
-        assert self.limits.grid is not None, f"{self.name} is a processor"
-        return replace(self, limits=replace(self.limits, grid=replace(self.limits.grid, **limits)))
-
-    def on_processor(self, processor: Processor) -> Target:
-        """The target with the caches and ports of one processor.
-
-        >>> from ztorch.machines.processors import processor
-        >>> target("avx2").on_processor(processor("zen3")).limits.processor.l2_bytes
-        524288
-        """
-        assert self.limits.grid is None, f"{self.name} is not a processor"
-        return replace(self, limits=replace(self.limits, processor=processor))
-
-    def with_byte_dots(self) -> Target:
-        """The target with products of words of bytes, if processors of its level may have them."""
-        return self if not self.byte_dots else replace(
-            self, template_folders=(self.byte_dots, *self.template_folders),
-            llvm_features=(*self.llvm_features, self.byte_dots),
-            required_features=(*self.required_features, self.byte_dots),
-            limits=replace(self.limits, byte_dots=True))
-
-    def with_precision(self, precision: str) -> Target:
-        """The target with a precision of float32 products, by its name in PRECISIONS.
-
-        >>> target("cuda:sm_80").with_precision("tf32").limits.product_mantissa_bits
-        10
-        """
-        if str(precision) not in PRECISIONS:
-            raise unknown("matmul_precision", precision, PRECISIONS)
-        return replace(self, limits=replace(
-            self.limits, product_mantissa_bits=PRECISIONS[precision],
-            transforms=precision != "exact"))
-
-    def without_tensor_cores(self) -> Target:
-        """The target without matrix instructions.
-
-        >>> target("cuda:sm_80").without_tensor_cores().limits.grid.mma_shapes
-        ()
-        """
-        return self if self.limits.grid is None else self.on_device(
-            {"mma_shapes": (), "mma_layout": ""})
-
-
-# The least number of mantissa bits that float32 operands keep in a product. "exact" also forbids
-# transformed convolutions (Winograd).
-PRECISIONS = {"float32": 23, "high": 20, "tf32": 10, "exact": 23}
 NATIVE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
-_FMOD = frozenset({("rem", d) for d in ("f32", "f64")})  # would call fmod
 # On processors without AVX-512, Mesa's llvmpipe rounds 1.5 in float64 to 1, and -0.5 to +0.
 _FLOAT64_ROUNDING = frozenset((o, "f64") for o in ("round", "floor", "ceil", "trunc"))
 # Shuffles move 32-bit registers only.
 _NARROW_SHUFFLE = frozenset(("shuffle_xor", d.name) for d in ALL if d.bits != 32)
-# Numbers of Linux's system calls, with which workers sleep, wake and choose their cores.
-_LINUX_X86 = (("futex", 202), ("sched_yield", 24), ("getcpu", 309), ("sched_setaffinity", 203),
-              ("sched_getaffinity", 204))
-_LINUX_ARM = (("futex", 98), ("sched_yield", 124), ("getcpu", 168), ("sched_setaffinity", 122),
-              ("sched_getaffinity", 123))
 _LINUX = tuple((f"{cpu}_{name}", number)  # for C source, which serves both architectures
-               for cpu, calls in (("x86", _LINUX_X86), ("arm", _LINUX_ARM))
+               for cpu, calls in (("x86", LINUX_X86), ("arm", LINUX_ARM))
                for name, number in calls)
-_X86_64_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
-_X86_64_V3 = (*_X86_64_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
-_X86_64_V4 = (*_X86_64_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
-
-
-def _x86(name: str, bits: int, registers: int, fma: bool, features: tuple[str, ...]) -> Target:
-    """A row for a level of x86-64 with vectors of so many bits and so many vector registers."""
-    no_fma = frozenset() if fma else frozenset({"fma"})
-    limits = Limits(bits, registers, fma, mask_registers=bits == 512)
-    folders = ("avx512", "llvm") if bits == 512 else ("llvm",)
-    return Target(name, folders, "ll", limits, "x86_64",
-                  "x86_64-unknown-linux-gnu", "x86-64", features, features,
-                  no_fma | _FMOD,
-                  converted_dtypes=("f16",) if "f16c" in features else (), frame_data=_LINUX_X86,
-                  assembler="assemble", one_module_per_kernel=True, llvm_strength_reduction=False,
-                  byte_dots="avx512vnni" if bits == 512 else "")
 
 
 @dataclass(frozen=True)
@@ -197,7 +92,7 @@ def _cuda(chip: Chip) -> Target:
                    tile_copies="ptx90a" in family.template_folders,
                    **_gpu_rates(f"cuda:{chip.name}"))
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",
-                  Limits(0, 255, True, grid=grid), missing_opcodes=_FMOD,
+                  Limits(0, 255, True, grid=grid), missing_opcodes=FMOD,
                   converted_dtypes=family.converted_dtypes,
                   frame_data=(("version", chip.isa),
                               ("early", chip.generation >= _EARLY_LAUNCH_GENERATION)),
@@ -217,7 +112,7 @@ def _rocm(chip: Chip) -> Target:
                    **_gpu_rates(f"rocm:{chip.name}"))
     return Target(f"rocm:{chip.name}", family.template_folders, "ll",
                   Limits(0, 128, True, grid=grid), llvm_triple="amdgcn-amd-amdhsa",
-                  llvm_cpu=chip.name, missing_opcodes=_FMOD | _NARROW_SHUFFLE,
+                  llvm_cpu=chip.name, missing_opcodes=FMOD | _NARROW_SHUFFLE,
                   converted_dtypes=family.converted_dtypes, frame_data=(("code_object", 500),),
                   backend="rocm", chip=chip.name, assembler="amdgcn", llvm_opt_level=3)
 
@@ -225,28 +120,21 @@ def _rocm(chip: Chip) -> Target:
 def table() -> dict[str, Target]:
     """All targets by name. Those of chips follow from the rows of `machines/chips.py`."""
     rows = (
-        _x86("scalar", 0, 16, False, _X86_64_V2),
-        _x86("sse4.1", 128, 16, False, _X86_64_V2),
-        _x86("avx2", 256, 16, True, _X86_64_V3),
-        _x86("avx512", 512, 32, True, _X86_64_V4),
-        Target("neon", ("llvm",), "ll", Limits(128, 32, True), "aarch64",
-               "aarch64-unknown-linux-gnu", "generic", ("neon", "fp-armv8"), ("neon",), _FMOD,
-               converted_dtypes=("f16",), frame_data=_LINUX_ARM, assembler="assemble",
-               one_module_per_kernel=True),
+        *PROCESSOR_TARGETS,
         Target("c", ("c", "clike"), "c", Limits(0, 16, False), NATIVE,
-               missing_opcodes=_FMOD | {"fma"}, frame_data=_LINUX, assembler="cc",
+               missing_opcodes=FMOD | {"fma"}, frame_data=_LINUX, assembler="cc",
                emits_source=True),
         Target("opencl", ("opencl", "clike"), "c",
-               Limits(0, 64, True, grid=GridLimits(load_width=4)), missing_opcodes=_FMOD,
+               Limits(0, 64, True, grid=GridLimits(load_width=4)), missing_opcodes=FMOD,
                backend="opencl"),
         Target("opencl:spirv", ("spirv_cl", "spirv"), "spvasm",
                Limits(0, 64, True, grid=GridLimits(load_width=4)),
-               missing_opcodes=_FMOD | {"shuffle_xor"}, frame_data=(("version", 0x10000),),
+               missing_opcodes=FMOD | {"shuffle_xor"}, frame_data=(("version", 0x10000),),
                backend="opencl", chip="spirv", assembler="spirv", declares_registers=True,
                one_module_per_kernel=True),
         Target("metal", ("msl", "clike"), "c", Limits(0, 64, True, grid=GridLimits(
             threads=1024, subgroup=32, max_buffers=31, load_width=4, **_gpu_rates("metal"))),
-            missing_opcodes=_FMOD | _NARROW_SHUFFLE, converted_dtypes=("f16",), backend="metal"),
+            missing_opcodes=FMOD | _NARROW_SHUFFLE, converted_dtypes=("f16",), backend="metal"),
         Target("vulkan", ("spirv",), "spvasm", Limits(0, 64, True, grid=GridLimits(
             threads=128, shared_bytes=16 * 1024, max_buffers=16, max_buffer_bytes=1 << 27,
             load_width=4)), missing_opcodes=_NARROW_SHUFFLE | _FLOAT64_ROUNDING, backend="vulkan",
@@ -260,12 +148,12 @@ def table() -> dict[str, Target]:
                stored_dtypes=()),
         *map(_cuda, chips_of("cuda")),
         Target("cuda:c", ("cuda", "cpp", "clike"), "c", Limits(0, 255, True, grid=_CUDA_GRID),
-               missing_opcodes=_FMOD, backend="cuda", chip="c", assembler="nvrtc",
+               missing_opcodes=FMOD, backend="cuda", chip="c", assembler="nvrtc",
                one_module_per_kernel=True),  # CUDA C++, for all chips
         *map(_rocm, chips_of("rocm")),
         Target("rocm:hip", ("hip", "cpp", "clike"), "c",  # text, for all chips
                Limits(0, 128, True, grid=_ROCM_GRID),
-               missing_opcodes=_FMOD | _NARROW_SHUFFLE, backend="rocm", chip="hip"),
+               missing_opcodes=FMOD | _NARROW_SHUFFLE, backend="rocm", chip="hip"),
     )
     return {row.name: row for row in rows}
 

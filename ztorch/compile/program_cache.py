@@ -12,12 +12,12 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztorch.codegen.llvm import llvm_identity
 from ztorch.codegen.object_cache import cached, canonical_text
-from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
 from ztorch.compile.memory_sizes import byte_count
 from ztorch.compile.parameters import begun_parameters
@@ -33,6 +33,9 @@ from ztorch.runtime.spec import ProgramSpec
 from ztorch.runtime.start import need_room, start
 from ztorch.terminal.work_line import at
 from ztorch.version import __version__
+
+if TYPE_CHECKING:
+    from ztorch.codegen.targets import Target
 
 # Folders of the package that affect the code of a program.
 SOURCES = ("machines", "ir", "graph", "ops", "lower", "codegen", "compile", "runtime")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ztorch.codegen import targets
-from ztorch.codegen.targets import Target
+from ztorch.codegen.processor_targets import PROCESSOR_TARGETS
+from ztorch.codegen.target import Target
 from ztorch.host import detect
 from ztorch.host import processor as this_processor
-from ztorch.machines.gpus import gpu_of_device
 from ztorch.machines.processors import processor
 from ztorch.runtime.devices import ResolvedDevice, device_info
 
@@ -20,8 +19,10 @@ def target_for(place: ResolvedDevice) -> Target:
     >>> target_for(resolve("cpu:zen3")).limits.processor.l2_bytes
     524288
     """
-    target = targets.target(place.target)
+    target = _target(place.target)
     if target.limits.grid is not None:
+        from ztorch.machines.gpus import gpu_of_device  # a table that processors do not need
+
         if place.ordinal is None:
             return target
         info = device_info(place)
@@ -37,3 +38,13 @@ def target_for(place: ResolvedDevice) -> Target:
     if runs_here and not target.emits_source:
         return target.on_processor(detect.detected())
     return target
+
+
+def _target(name: str) -> Target:
+    """The target with this name. The rows of GPUs load only for them."""
+    for row in PROCESSOR_TARGETS:
+        if row.name == name:
+            return row
+    from ztorch.codegen.targets import target
+
+    return target(name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ztorch.graph.value import Graph
 from ztorch.runtime.snapshot import Metadata
 
 
-@dataclass(frozen=True)
-class TracedModel:
+class TracedModel(NamedTuple):
     """The graphs of one program, and the program's metadata about its model.
 
     function   inputs        outputs                         changes

@@ -14,8 +14,8 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ztorch.codegen.targets import Target
 from ztorch.errors import FileError
 from ztorch.files.atomic import write_atomic
 from ztorch.files.kinds import LINE, Real, String, Whole
@@ -24,6 +24,9 @@ from ztorch.files.schema import Record, field
 from ztorch.host import processor
 from ztorch.host.settings import current
 from ztorch.version import __version__
+
+if TYPE_CHECKING:
+    from ztorch.codegen.targets import Target
 
 MOST_BYTES = 1 << 16  # of a file; a typical one has about 500
 MOST_THREADS = 1 << 16  # more than any machine has

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,7 @@ class Sample:
     dtypes: str = "f"  # kinds of the inputs: f(loat), s(igned), u(nsigned), b(ool)
 
 
-@dataclass(frozen=True)
-class Public:
+class Public(NamedTuple):
     """An op as users call it."""
 
     name: str

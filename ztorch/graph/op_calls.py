@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ztorch.graph.value import Value
 
 
-@dataclass(frozen=True)
-class OpCall:
+class OpCall(NamedTuple):
     """One call of a public op."""
 
     name: str  # of the op

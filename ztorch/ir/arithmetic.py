@@ -4,10 +4,12 @@ builder does."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ztorch.dtypes import DType
-from ztorch.ir.kernel import Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import Operand
 
 
 class Arithmetic(Protocol):

@@ -6,10 +6,12 @@ one of integers of the same size (`ir/atomic_memories.py`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztorch.dtypes import DType, boolean
-from ztorch.ir.kernel import Instr, Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import Instr, Operand
 
 TRIES_MAX = (1 << 31) - 1  # iterations of the loop; whenever one fails, another thread succeeded
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ztorch.ir.kernel import Instr, Operand
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import Instr, Operand
 
 LANES = 4  # elements that are moved at once
 

@@ -9,11 +9,11 @@ subnormal number, slow on many CPUs, is ever made.
 from __future__ import annotations
 
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztorch.dtypes import DType, f32, f64
-from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.floating import (
     FORMATS,
     Coefficients,
@@ -26,7 +26,10 @@ from ztorch.ir.floating import (
     widened,
     zero_kept,
 )
-from ztorch.ir.kernel import Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.arithmetic import Arithmetic
+    from ztorch.ir.kernel import Operand
 
 LOG2_E = 1.4426950408889634  # log2(e), to float64
 # ln 2 in two parts; the first is short, so that its product with an exponent is exact.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztorch.dtypes import DType, f32, f64, i32, i64
-from ztorch.ir.arithmetic import Arithmetic
-from ztorch.ir.kernel import Operand
 
-Via = Callable[..., Operand]
+if TYPE_CHECKING:
+    from ztorch.ir.arithmetic import Arithmetic
+    from ztorch.ir.kernel import Operand
+
+Via = Callable[..., Any]
 Coefficients = dict[DType, tuple[float, ...]]  # by dtype, the highest power first
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """The layout of an IEEE number in an integer of the same width."""
 
     ints: DType

@@ -6,10 +6,14 @@ format becomes infinity.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ztorch.dtypes import ALL, DType, bf16, f16, f32, i32, u16, u32
 from ztorch.errors import Unsupported
-from ztorch.ir.arithmetic import Arithmetic
-from ztorch.ir.kernel import Instr, Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.arithmetic import Arithmetic
+    from ztorch.ir.kernel import Instr, Operand
 
 HALVES = tuple(d for d in ALL if d.is_float and d.bits < 32)  # floats that are computed in f32
 

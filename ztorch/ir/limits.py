@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ztorch.abi import BUFFER_ALIGN
 from ztorch.dtypes import DType, i32, i64
-from ztorch.ir.kernel import MmaShape
-from ztorch.machines.gpus import ANY_UNIT, UnitRates
 from ztorch.machines.processors import ANY, Processor
+from ztorch.machines.unit_rates import ANY_UNIT, UnitRates
+
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import MmaShape
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,7 @@ from ztorch.ir.ring_opcodes import ROWS as RINGS
 Via = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Opcode:
+class Opcode(NamedTuple):
     """One row."""
 
     name: str

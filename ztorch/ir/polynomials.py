@@ -13,8 +13,9 @@ computed in f32 and rounded. NaN gives NaN, and odd functions keep the sign of z
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ztorch.dtypes import f32, f64
-from ztorch.ir.arithmetic import Arithmetic
 from ztorch.ir.exponentials import (
     exp,
     exp2,
@@ -35,8 +36,11 @@ from ztorch.ir.floating import (
     widened,
     with_sign_of,
 )
-from ztorch.ir.kernel import Operand
 from ztorch.ir.sines import cos, sin
+
+if TYPE_CHECKING:
+    from ztorch.ir.arithmetic import Arithmetic
+    from ztorch.ir.kernel import Operand
 
 __all__ = ["atan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "exponent", "floor", "fma",
            "log", "log1p", "log2", "nearest", "power", "rsqrt", "significand", "sin", "tanh",

@@ -1,16 +1,22 @@
-"""Replacements of asynchronous products for machines without them."""
+"""Replacements of asynchronous products for machines without them.
+
+The table of opcodes imports this file, for models too, so the classes of kernels load in functions.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Fragment, Instr, MmaShape, Operand
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import Instr, MmaShape, Operand
 
 ALIGN_BYTES = 16  # of rows of matrices in shared memory, as instructions that load them require
 
 
 def at_once(b: Any, instr: Instr) -> Operand:
     """The product of each subgroup by separate instructions."""
+    from ztorch.ir.kernel import WARPGROUP, Fragment
+
     attrs, (left, right, *sums) = instr.attrs, instr.args
     shape, subgroup, line = _sizes(sums)
     number = b.rem(b.div(b.identity("block_id"), subgroup), WARPGROUP)
@@ -31,6 +37,8 @@ def held_at_once(b: Any, instr: Instr) -> Operand:
 
 def _sizes(sums: list[Operand]) -> tuple[MmaShape, int, int]:
     """The shape of products, the threads of a subgroup, and the elements of a line."""
+    from ztorch.ir.kernel import SWIZZLE_LINE
+
     fragment = sums[0].fragment
     assert fragment is not None
     return (fragment.shape, fragment.size // sums[0].lanes,
@@ -40,6 +48,8 @@ def _sizes(sums: list[Operand]) -> tuple[MmaShape, int, int]:
 def _multiply(b: Any, a: Operand, mem: str, index: Operand, off: int, transposed: bool,
               attrs: dict[str, Any], sums: list[Operand]) -> None:
     """Adds the products of a subgroup's a with each matrix of b."""
+    from ztorch.ir.kernel import Fragment
+
     shape, subgroup, line = _sizes(sums)
     for k, total in enumerate(sums):
         column = k * shape.n

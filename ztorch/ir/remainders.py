@@ -7,11 +7,13 @@ per iteration. Few numbers need that; a vector without such lanes pays for one t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztorch.dtypes import f32, f64
 from ztorch.ir.floating import FORMATS, bits_of, upper_half, widened, with_sign_of
-from ztorch.ir.kernel import Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import Operand
 
 BITS = {f32: 9, f64: 24}  # of a quotient whose products with half of y are exact
 MAX_ITERATIONS = {f32: 40, f64: 100}  # for all exponents; each removes at least BITS - 2 bits

@@ -7,10 +7,14 @@ it, and their results are selected after it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ztorch.dtypes import DType, boolean, u32
 from ztorch.ir import halves
-from ztorch.ir.arithmetic import Arithmetic
-from ztorch.ir.kernel import Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.arithmetic import Arithmetic
+    from ztorch.ir.kernel import Operand
 
 
 def div(b: Arithmetic, x: Operand, y: Operand) -> Operand:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf, pi
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ztorch.dtypes import f32, f64, u32, u64
 from ztorch.ir.floating import (
@@ -22,7 +22,9 @@ from ztorch.ir.floating import (
     widened,
     zero_kept,
 )
-from ztorch.ir.kernel import Operand
+
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import Operand
 
 # (sin(r) / r - 1) / r^2 in r^2 for |r| < pi / 2, error of the sine 2^-27.3, 2^-61.4.
 SINE: Coefficients = {

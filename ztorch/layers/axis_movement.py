@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ztorch.graph.batching import pointwise
 from ztorch.graph.value import Value
 
 
-@dataclass(frozen=True)
-class Movement:
+class Movement(NamedTuple):
     """The effect of an op on the axes of one argument."""
 
     axis_of: Callable[[int], int]  # the axis of the result, for an axis of the argument

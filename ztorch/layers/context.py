@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from ztorch.graph.op import OPS, leaf, shape_error
 from ztorch.graph.value import Value, current_layer
 from ztorch.initializers import Shape
 from ztorch.layers.axes import differing
-from ztorch.layers.decoding import Decoding, Prefill
 from ztorch.layers.real_positions import Padding, spread
 from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import FirstValue, Weight, tracing
+
+if TYPE_CHECKING:
+    from ztorch.layers.decoding import Decoding, Prefill
 
 
 @dataclass
@@ -65,8 +67,7 @@ class States:
 Producers = dict[Value, tuple[LayerNode, list[Value]]]  # of tensors: innermost layers, arguments
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """The integers that a layer accepts, both ends included."""
 
     low: int
@@ -179,10 +180,8 @@ class Context:
                 if state.attrs.get("kind") == "memory"}
 
     def random(self, own_seed: int | None = None) -> tuple[Value, Value, int]:
-        """(seed, step, stream) of one random op: new numbers each step, the same in each run.
-
-        The stream is the position of the call in the model, or the layer's own seed.
-        """
+        """(seed, step, stream) of one random op: new numbers each step, the same in each run. The
+        stream is the position of the call in the model, or the layer's own seed."""
         low, high = self.states.seed & 0xFFFFFFFF, self.states.seed >> 32
         seed = self.states.leaf("random/seed", (2,), "uint32", lambda: [low, high],
                                 kind="counter", trainable=False)

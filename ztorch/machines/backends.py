@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class BackendRow:
+class BackendRow(NamedTuple):
     """A backend; the CPU counts as one."""
 
     name: str

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Chip:
+class Chip(NamedTuple):
     """A chip that code is assembled for in advance."""
 
     backend: str  # the driver that runs its code

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 
 from ztorch.errors import unknown
+from ztorch.machines.unit_rates import UnitRates
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -21,24 +22,6 @@ KIB, MIB = 1 << 10, 1 << 20
 # in place early (programmatic dependent launch). More are joined in one node of a graph, behind
 # which no kernel can start early. A guess.
 EARLY_EDGES = 32
-
-
-@dataclass(frozen=True)
-class UnitRates:
-    """The rates of one unit per cycle while all units are busy. The defaults are an A100's."""
-
-    products: float = 1024  # 16-bit multiply-adds of asynchronous matrix instructions
-    subgroup_products: float = 1024  # 16-bit multiply-adds of a subgroup's matrix instructions
-    tf32: float = 512  # tf32 multiply-adds of asynchronous matrix instructions
-    subgroup_tf32: float = 512  # tf32 multiply-adds of a subgroup's matrix instructions
-    f32: float = 64  # float32 multiply-adds of threads
-    l2_bytes: float = 47  # bytes from the L2 cache
-    memory_bytes: float = 12  # bytes from memory or to it
-    shared_bytes: float = 128  # bytes to or from shared memory: 32 banks of 4 bytes on all rows
-    copy_cycles: int = 1200  # latency of a tile copy in cycles
-
-
-ANY_UNIT = UnitRates()  # the rates of chips without a row
 
 
 @dataclass(frozen=True)

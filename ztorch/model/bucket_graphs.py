@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from ztorch.graph.value import Graph, Value
@@ -13,21 +13,20 @@ from ztorch.layers.network import Network
 from ztorch.layers.open_models import Axes, open_outputs
 from ztorch.layers.real_positions import Padding
 from ztorch.losses import TargetSpec
-from ztorch.model.function_graphs import ScoringGraphs, StepData
 from ztorch.model.mixed_rows import mixing_op
 from ztorch.model.objectives import Objective
 from ztorch.model.size_effects import larger_graph
-from ztorch.model.step import predicted, traced_step
+from ztorch.model.step_functions import StepData
 from ztorch.optimizers import Optimizer
 from ztorch.real_sizes import OpenAxis
 from ztorch.runtime.buckets import Buckets, Sizes, open_axes_text
 from ztorch.runtime.spec import RESULTS
 
+_PREDICTIONS = frozenset({"predict"})
 _SCORING = frozenset({"evaluate", "train"})
 
 
-@dataclass(frozen=True)
-class BucketGraphs:
+class BucketGraphs(NamedTuple):
     """The functions of a model for one bucket of sizes, and their sources."""
 
     x: dict[str, Value]  # inputs of predict by name
@@ -59,8 +58,7 @@ class _Predict(NamedTuple):
     graph: Graph
 
 
-@dataclass(frozen=True)
-class BucketTracer:
+class BucketTracer(NamedTuple):
     """Traces a model for one bucket of sizes after another."""
 
     model: Network
@@ -77,7 +75,7 @@ class BucketTracer:
 
     def graphs(self, bucket: Sizes) -> BucketGraphs:
         """The functions for one bucket."""
-        model, states, optimizer, own = self.model, self.states, self.optimizer, self.own
+        model, states, own = self.model, self.states, self.own
         batch_size, *rest = bucket
         _, *names = self.buckets.axes
         sizes = {**self.single, **dict(zip(names, rest, strict=True))}
@@ -93,32 +91,51 @@ class BucketTracer:
         targets = {name: _as_long(spec, outputs[name], long[name]) if name in outputs else spec
                    for name, spec in self.targets.items()}
         objectives = self.objectives_for(outputs, targets)
-        graphs = ScoringGraphs(model, batch_size, sizes, states, objectives, targets,
-                               self.weighted, self.step_data)
-        if "train" in own:
-            functions["train"] = traced_step(graphs, "train_step", optimizer)
-        elif optimizer is not None:
-            functions["train"] = graphs.train(optimizer)
-        if "evaluate" in own:
-            functions["evaluate"] = traced_step(graphs, "test_step", optimizer)
-        elif objectives and self.step_data.targets and not model.has_steps_alone:
-            functions["evaluate"] = graphs.evaluate()
-        results = graphs.results({name: x for graph in functions.values()
-                                  for name, x in graph.outputs.items()})
-        if results is not None:
-            functions[RESULTS] = results
+        if self.optimizer is not None or objectives or not _PREDICTIONS.issuperset(own):
+            scoring, of_batches = self._scoring(batch_size, sizes, objectives, targets)
+            functions |= scoring
+        else:
+            of_batches = set()
         by_batch = frozenset(own) - {"predict"}  # functions that need the size of a batch
-        if graphs.of_batches:
+        if of_batches:
             by_batch |= _SCORING & set(functions)
         if mixing_op(predict, x.values(), batch_size, larger=larger) is not None:
             by_batch |= set(functions) - {RESULTS}
         return BucketGraphs(x, outputs, context, objectives, functions, by_batch, whole)
 
+    def _scoring(self, batch_size: int, sizes: Mapping[str, int], objectives: dict[str, Objective],
+                 targets: Mapping[str, TargetSpec]) -> tuple[dict[str, Graph], set[str]]:
+        """The functions that compare predictions with targets, by name, and the losses, metrics
+        and layers of them for which all rows of a batch count."""
+        from ztorch.model.function_graphs import ScoringGraphs  # predictions need none of these
+        from ztorch.model.step import traced_step
+
+        graphs = ScoringGraphs(self.model, batch_size, sizes, self.states, objectives, targets,
+                               self.weighted, self.step_data)
+        functions = {}
+        if "train" in self.own:
+            functions["train"] = traced_step(graphs, "train_step", self.optimizer)
+        elif self.optimizer is not None:
+            functions["train"] = graphs.train(self.optimizer)
+        if "evaluate" in self.own:
+            functions["evaluate"] = traced_step(graphs, "test_step", self.optimizer)
+        elif objectives and self.step_data.targets and not self.model.has_steps_alone:
+            functions["evaluate"] = graphs.evaluate()
+        results = graphs.results({name: x for graph in functions.values()
+                                  for name, x in graph.outputs.items()})
+        if results is not None:
+            functions[RESULTS] = results
+        return functions, graphs.of_batches
+
     def _predict(self, batch_size: int, sizes: Mapping[str, int], states: States) -> _Predict:
         context = Context(states=states, padding=Padding(sizes))
         x = self.model.leaves(batch_size, states.dtype, sizes)
-        call = predicted if "predict" in self.own else Network.called
-        outputs = call(self.model, x, context)
+        if "predict" in self.own:
+            from ztorch.model.step import predicted
+
+            outputs = predicted(self.model, x, context)
+        else:
+            outputs = self.model.called(x, context)
         return _Predict(x, outputs, context, Graph(
             {port("y", name): y for name, y in outputs.items()}, context.memories,
             declared=tuple(x.values())))

@@ -14,13 +14,13 @@ from ztorch.losses import UnfitTargets
 from ztorch.model.late_compile import LateCompile
 from ztorch.model.programs import ModelPrograms, hand_over
 from ztorch.model.step_functions import need_some_loss
-from ztorch.model.step_metrics import EpochScore
 from ztorch.model.tuning import TunedNetwork
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.buckets import ROWS
 from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:
+    from ztorch.model.step_metrics import EpochScore
     from ztorch.program.program import Program
 
 
@@ -179,6 +179,8 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         return None if optimizer is None else Optimizer.get(optimizer)
 
     def _epoch_metrics(self) -> list[EpochScore]:
+        from ztorch.model.step_metrics import EpochScore
+
         if self.program is None or "evaluate" not in self.program.executable.functions:
             return []
         assert self._programs is not None

@@ -21,6 +21,7 @@ from ztorch.model.mixed_rows import mixing_op
 from ztorch.model.objectives import Objective
 from ztorch.model.row_scores import RowScores, RowWeights, labeled
 from ztorch.model.size_effects import larger_graph
+from ztorch.model.step_functions import PLAIN, StepData
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.spec import SUMS
 
@@ -40,17 +41,6 @@ class BatchInputs:
         roles = (self.x.values(), self.y.values(), (self.own_weights,))
         return replace(graph, declared=tuple(
             v for role in roles if read.isdisjoint(role) for v in role))
-
-
-class StepData(NamedTuple):
-    """The form of the data of a custom step, which follows from those of `fit`."""
-
-    weights: bool = False  # whether they include the weights of rows
-    in_tuple: bool = False  # whether x alone is in a tuple
-    targets: bool = True  # whether they include targets, where a loss describes them
-
-
-PLAIN = StepData()  # (x, y), or x
 
 
 class _Compared(NamedTuple):

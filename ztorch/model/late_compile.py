@@ -19,10 +19,9 @@ from ztorch.layers.axes import whole_axes
 from ztorch.layers.naming import port
 from ztorch.layers.open_models import keep_rows_whole
 from ztorch.losses import TargetSpec
-from ztorch.model.function_graphs import StepData
 from ztorch.model.objectives import losses_of
 from ztorch.model.open_axes import multiples_of
-from ztorch.model.step_functions import own_functions
+from ztorch.model.step_functions import StepData, own_functions
 from ztorch.runtime.buckets import parse_open_axes
 from ztorch.runtime.snapshot import Metadata
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ztorch.arguments import checked
 from ztorch.compile.traced_model import TracedModel
 from ztorch.errors import VAGUE, ConfigError, agreement
-from ztorch.graph.loop_segments import loops_in_segments
 from ztorch.graph.value import Graph
 from ztorch.losses import Loss
 from ztorch.metrics import MetricLists
@@ -225,6 +224,8 @@ class Model(RunnableNetwork):
             traced = trace(self, batch_size, dtype_=dtype_, **arguments)
 
             def in_segments() -> dict[str, Graph]:
+                from ztorch.graph.loop_segments import loops_in_segments
+
                 with loops_in_segments():
                     return trace(self, batch_size, dtype_=dtype_, **arguments).functions
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ztorch import losses
 from ztorch import metrics as metrics_
@@ -20,8 +20,7 @@ from ztorch.metrics import Metric, MetricLists, WeightedMetric
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum")
 
 
-@dataclass(frozen=True)
-class Objective:
+class Objective(NamedTuple):
     """The objective of one output."""
 
     loss: Loss | None  # None: a method of the model computes it

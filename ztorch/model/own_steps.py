@@ -10,7 +10,6 @@ from ztorch.graph.running_step import need_step, running_step
 from ztorch.layers.network import Network
 from ztorch.layers.own_policy import checked_policy
 from ztorch.layers.policies import DTypePolicy, dtype_policy
-from ztorch.model.step_metrics import score_name
 
 # The functions of a program that a method defines, if a class overrides it.
 _MADE_BY = {"train_step": ("train",), "test_step": ("evaluate",), "predict_step": ("predict",),
@@ -191,6 +190,8 @@ class OwnSteps(Network, abstract=True):
             y, y_pred, sample_weight)
         if type(self).metrics is OwnSteps.metrics:
             return scores
+        from ztorch.model.step_metrics import score_name  # loaded: a step is being traced
+
         listed = {metric.name for metric in self.metrics}
         return {label: x for label, x in scores.items() if score_name(label) in listed}
 

@@ -1,8 +1,8 @@
-"""Which functions of a program are traced from custom steps of its model."""
+"""Custom steps of a model: the functions of its program that they define, and their data."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ztorch.layers.context import Context, States
 from ztorch.layers.network import Network
@@ -11,6 +11,17 @@ from ztorch.layers.symbol import leaves
 from ztorch.metrics import Metric
 from ztorch.model.objectives import losses_of
 from ztorch.model.open_axes import sizes_of
+
+
+class StepData(NamedTuple):
+    """The form of the data of a custom step, which follows from those of `fit`."""
+
+    weights: bool = False  # whether they include the weights of rows
+    in_tuple: bool = False  # whether x alone is in a tuple
+    targets: bool = True  # whether they include targets, where a loss describes them
+
+
+PLAIN = StepData()  # (x, y), or x
 
 
 def own_functions(model: Any, loss: Any, optimizer: Any) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ztorch.compile.traced_model import TracedModel
@@ -21,10 +20,9 @@ from ztorch.layers.own_policy import rounding_of
 from ztorch.losses import TargetSpec
 from ztorch.model.bucket_graphs import BucketGraphs, BucketTracer
 from ztorch.model.declaration import declaration_of, texts_of
-from ztorch.model.function_graphs import PLAIN, StepData
 from ztorch.model.objectives import Objective, losses_of, objectives_of
 from ztorch.model.open_axes import multiples_of, need_multiples, sizes_of
-from ztorch.model.step_functions import own_functions
+from ztorch.model.step_functions import PLAIN, StepData, own_functions
 from ztorch.model.summary import layer_rows
 from ztorch.optimizers import Optimizer
 from ztorch.runtime.buckets import BATCH, Buckets, parse_open_axes
@@ -190,8 +188,8 @@ def _ports(model: Network, x: Mapping[str, Value], outputs: Mapping[str, Value],
     return {
         "input_shape": {name: v.shape[1:] for name, v in x.items()},
         "input_dtype": {name: v.dtype for name, v in x.items()},
-        "input_range": {name: IdRange(**asdict(context.ranges[v])) if v in context.ranges else None
-                        for name, v in x.items()},
+        "input_range": {name: None if (limits := context.ranges.get(v)) is None else
+                        IdRange(**limits._asdict()) for name, v in x.items()},
         "output_shape": {name: y.shape[1:] for name, y in outputs.items()},
         "outputs_are": model.outputs_are,
         "texts": texts_of(model),

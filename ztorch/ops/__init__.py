@@ -7,11 +7,12 @@ Called on graph values, an op creates nodes. Called on arrays (NumPy arrays, or 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,18 +24,21 @@ from ztorch.graph.op import ALIASES, OPS, REGISTRY, Public, as_value, leaf
 from ztorch.graph.operators import Operators
 from ztorch.graph.value import Value, current_layer, stand_in
 from ztorch.ops.absent import INSTEAD
-from ztorch.ops.control import checkpoint as checkpoint
-from ztorch.ops.control import cond as cond
-from ztorch.ops.control import scan as scan
-from ztorch.ops.control import while_loop as while_loop
 from ztorch.ops.keras_arguments import ALWAYS, LOOKUPS, of_keras
 from ztorch.ops.sizes import ndim as ndim
 from ztorch.ops.sizes import shape as shape
 from ztorch.ops.sizes import size as size
 
+if TYPE_CHECKING:
+    from ztorch.ops.control import checkpoint as checkpoint
+    from ztorch.ops.control import cond as cond
+    from ztorch.ops.control import scan as scan
+    from ztorch.ops.control import while_loop as while_loop
+
 Operators.instead = INSTEAD
 # These take functions or return no tensors, so they are not registered ops.
-_FUNCTIONS = ("checkpoint", "cond", "ndim", "scan", "shape", "size", "while_loop")
+_OF_LOOPS = ("checkpoint", "cond", "scan", "while_loop")  # their file loads on first use
+_FUNCTIONS = (*_OF_LOOPS, "ndim", "shape", "size")
 # These consist of tensors of numbers, which are above this room.
 _OF_TENSORS = (
     "array", "associative_scan", "bincount", "complex", "convert_to_numpy", "convert_to_tensor",
@@ -67,6 +71,8 @@ def __getattr__(name: str) -> Any:
     public_name = name
     if name in _OF_TENSORS:
         return dispatch.function_of_tensors(name)
+    if name in _OF_LOOPS:
+        return getattr(importlib.import_module("ztorch.ops.control"), name)
     if name in _OF_NUMPY:
         return getattr(np, name)
     if name in _SAME:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztorch.backends import registry
-from ztorch.backends.handles import DeviceInfo
 from ztorch.errors import DeviceError, UnknownName, ZtorchError, unknown
 from ztorch.host import processor
 from ztorch.host.c_compiler import compiler
@@ -18,6 +17,9 @@ from ztorch.machines.backends import before_cpu, computes
 from ztorch.machines.chips import CHIPS
 from ztorch.machines.processors import PROCESSORS, SIMD_LEVELS
 from ztorch.runtime.spec import CPU_LEVELS, ProgramSpec
+
+if TYPE_CHECKING:
+    from ztorch.backends.handles import DeviceInfo
 
 # The device of the enclosing `with zt.device(...)`, and the device of `zt.set_default_device`.
 device_of_block: ContextVar[str | None] = ContextVar("device", default=None)

@@ -21,7 +21,7 @@ from ztorch.lower.tuning import (
     TEAMS_MOST,
     TEAMS_THREADS,
 )
-from ztorch.machines.gpus import UnitRates
+from ztorch.machines.unit_rates import UnitRates
 
 
 @dataclass(frozen=True)
