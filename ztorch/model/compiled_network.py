@@ -20,7 +20,6 @@ from ztorch.runtime.buckets import ROWS
 from ztorch.terminal.work_line import working
 
 if TYPE_CHECKING:
-    from ztorch.model.step_metrics import EpochScore
     from ztorch.program.program import Program
 
 
@@ -178,7 +177,7 @@ class CompiledNetwork(TunedNetwork, abstract=True):
         optimizer = None if self._late is None else self._late.arguments["optimizer"]
         return None if optimizer is None else Optimizer.get(optimizer)
 
-    def _epoch_metrics(self) -> list[EpochScore]:
+    def _epoch_metrics(self) -> list[Any]:
         from ztorch.model.step_metrics import EpochScore
 
         if self.program is None or "evaluate" not in self.program.executable.functions:
