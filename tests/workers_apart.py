@@ -14,7 +14,7 @@ from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.plan import KernelStep, Plan
 
 
-def _of_worker(kernel: Kernel, worker: int, workers: int) -> Kernel:
+def of_worker(kernel: Kernel, worker: int, workers: int) -> Kernel:
     """The part of a kernel that one of some workers runs."""
     numbers = {"worker": worker, "workers": workers}
     body = [Instr("add", i.dest, tuple(constant(n, i.dest.dtype) for n in (numbers[i.opcode], 0)))
@@ -37,7 +37,7 @@ def run_apart(job: Job, limits: Limits) -> list[np.ndarray]:
                 starts = [(spaces[p.space][p.offset], p.start) if p.space in SLOTS else
                           (spaces[p.space][0], p.offset) for p in places]
                 memories = [m for m in step.kernel.memories if m.space == "global"]
-                interpret(_of_worker(step.kernel, worker, plan.apart), {
+                interpret(of_worker(step.kernel, worker, plan.apart), {
                     m.name: raw[at:at + p.size].view(m.dtype.numpy)
                     for m, p, (raw, at) in zip(memories, places, starts, strict=True)})
         group.clear()

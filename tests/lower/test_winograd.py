@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from tests.parity import HERE, NARROW, Job, Module, interpreted, plan_of
-from ztorch import ops
+from tests.workers_apart import of_worker
+from ztorch import Sequential, ops
+from ztorch import layers as L
 from ztorch.codegen.targets import TARGETS
+from ztorch.compile.explained import planned_kernels
 from ztorch.dtypes import DType, f16, f32, f64
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
+from ztorch.ir.interpret import interpret
+from ztorch.lower.own_parts import own_parts
+from ztorch.lower.region_kernel import KernelStep
 from ztorch.lower.rewrites import winograd
 
 BOUND = 1e-5  # of the largest result: the promise of the performance guide
@@ -71,6 +77,50 @@ def test_odd_sizes_on_any_number_of_threads(target: str) -> None:
     for threads in (2, 3):
         for got, wanted in zip(module.run(0, threads), usual, strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+def frozen(shape: tuple[int, ...], filters: int) -> list[KernelStep]:
+    """The kernels of a convolution whose kernel never changes."""
+    x, kernel = leaf("input", "x", shape, f32), leaf("state", "k", (3, 3, shape[-1], filters), f32)
+    functions = {"predict": Graph({"y": ops.conv(x, kernel, padding="same")})}
+    return [p.step for p in planned_kernels(functions, TARGETS["avx512"])["predict"]]
+
+
+def test_workers_keep_their_tiles() -> None:
+    """From transform to results: half of the image is half of each buffer."""
+    steps = frozen((2, 8, 16, 16), 16)
+    owned = [[m.size for m in s.kernel.memories if m.name in own_parts(s.kernel, 2)] for s in steps]
+    points, image = winograd.POINTS * 2 * 2 * 4 * 16, 2 * 8 * 16 * 16
+    assert owned[0] == [points] and owned[1].count(points) >= 2 and owned[2][-2:] == [points, image]
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 16, 16), (1, 19, 23, 16), (3, 4, 9, 17)])
+def test_tiles_in_blocks(shape: tuple[int, ...]) -> None:
+    """Rows of tiles of two images, five of one, and one of each of three."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal(shape).astype(np.float32)
+    layer = L.Conv2D(19, 3, padding="same")
+    model = Sequential([L.Input(shape[1:]), layer])
+    tiles = frozen(shape, 19)[0].kernel.memories[1].size // (winograd.POINTS * shape[-1])
+    assert tiles == shape[0] * -(-shape[1] // 4) * -(-shape[2] // 4)
+    results = [model.compile("cpu", batch_size=shape[0], threads=n).predict(x) for n in (1, 2, 3)]
+    kernel, wide = layer.get_weights()[0], np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    exact = sum(wide[:, i:i + shape[1], j:j + shape[2]] @ kernel[i, j] for i in range(3) for j in range(3))
+    assert np.abs(results[0] - exact).max() <= BOUND * np.abs(exact).max()
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_workers_share_points_where_the_kernel_is_large() -> None:
+    """The second of two workers computes half of the points of all tiles."""
+    tiles = frozen((1, 8, 8, 128), 64)[0].kernel
+    image = np.random.default_rng(7).standard_normal(8 * 8 * 128).astype(np.float32)
+    alone, second = (np.full(winograd.POINTS * 4 * 128, np.nan, np.float32) for _ in range(2))
+    interpret(tiles, {"m0": image, "m1": alone})
+    interpret(of_worker(tiles, 1, 2), {"m0": image, "m1": second})
+    half = len(alone) // 2
+    assert np.isnan(second[:half]).all()
+    np.testing.assert_array_equal(second[half:], alone[half:])
 
 
 def test_gradients() -> None:

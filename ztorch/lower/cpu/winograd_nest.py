@@ -94,8 +94,10 @@ def _kernel(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> No
             at = [[scope.element(kernel, (Index.of(channel) + (i * WINDOW + j) * channel.extent,
                                           Index.of(column))) for j in range(WINDOW)]
                   for i in range(WINDOW)]
-            _store_points(scope, v, memory, both_axes(scope.b, limits, KERNEL_MATRIX, at),
-                          (Index.of(channel), Index.of(column)))
+            points = both_axes(scope.b, limits, KERNEL_MATRIX, at)
+            for k, x in enumerate(x for line in points for x in line):
+                position = Index(const=k), Index.of(channel), Index.of(column)
+                scope.store(memory, v, flatten(position, v.shape), x)
 
 
 def _kernel_slopes(e: Emitter, region: Region, v: Value, target: Mapping[Value, str],
@@ -120,9 +122,10 @@ class _ImageTiles:
     """The transform of the tiles of an image, which begin RESULTS elements apart along each axis.
     A tile has `size` elements along an axis.
 
-    Several workers share the points before the tiles: a worker stores half of the points of all
-    tiles. If it stored all points of half of the tiles, its bytes would lie between those of
-    another worker every few lines, and each core would prefetch lines that the other one writes.
+    Several workers share blocks of tiles. In one block they share the points before the tiles: a
+    worker stores half of the points of all tiles. If it stored all points of half of the tiles, its
+    bytes would lie between those of another worker every few lines, and each core would prefetch
+    lines that the other one writes.
     """
 
     def __init__(self, v: Value, memory: str, limits: Limits, lanes: int, size: int,
@@ -144,12 +147,12 @@ class _ImageTiles:
         b, tiles = e.b, math.prod(a.extent for a in self.tile)
         local = "" if self.limits.mask_registers else b.memory(
             "tile", self.v.dtype, self.size ** 2 * self.lanes, "local", "rw")
-        shares = b.min(b.identity("workers"), HALVES)
-        alone = b.eq(shares, 1)
+        most = HALVES if _blocks(self.v) == 1 else 1
+        shares = b.min(b.identity("workers"), most)
         with b.loop(0, b.mul(shares, tiles), kind="parallel") as t:
             scope = e.within(bound=spread(e, b.rem(t, tiles), self.tile))
             half = b.div(t, tiles)
-            computes = [b.or_(alone, b.eq(half, k)) for k in range(HALVES)]
+            computes = [b.or_(b.eq(shares, 1), b.eq(half, k)) for k in range(HALVES)]
             inside = self._inside(scope)
             with b.if_(inside):
                 if min(self.sides) >= self.size:  # else no tile is inside
@@ -203,7 +206,6 @@ class _ImageTiles:
     def _transform(self, e: Emitter, computes: Sequence[Operand],
                    element: TileElement) -> None:
         """Both halves of the points, or the one that the worker computes."""
-        number = flatten([Index.of(a) for a in self.tile], [a.extent for a in self.tile])
         places, rows = range(self.size), TILE // HALVES
         for half, computed in enumerate(computes):
             with e.b.if_(computed):
@@ -211,8 +213,9 @@ class _ImageTiles:
                 elements = [[element(scope, i, j) for j in places] for i in places]
                 values = both_axes(e.b, self.limits, self.matrix, elements,
                                    slice(half * rows, (half + 1) * rows))
-                _store_points(scope, self.v, self.memory, values, (number, Index.of(self.column)),
-                              half * rows * TILE)
+                for k, x in enumerate((x for line in values for x in line), half * rows * TILE):
+                    at = _at_point(self.v, k, self.tile, Index.of(self.column))
+                    scope.store(self.memory, self.v, flatten(at, self.v.shape), x)
 
     def _inside(self, e: Emitter) -> Operand:
         """Whether a tile is entirely inside the image."""
@@ -226,11 +229,18 @@ class _ImageTiles:
         return inside
 
 
-def _store_points(e: Emitter, v: Value, memory: str, values: Sequence[Sequence[Operand]],
-                  index: tuple[Index, ...], first: int = 0) -> None:
-    """Stores the values of consecutive points."""
-    for k, x in enumerate((x for line in values for x in line), first):
-        e.store(memory, v, flatten((Index(const=k), *index), v.shape), x)
+def _at_point(v: Value, k: int, tile: Sequence[Var], column: Index) -> tuple[Index, ...]:
+    """The position of point k of a tile in v: (points, tiles, columns), or blocks of them."""
+    number, tiles = flatten(map(Index.of, tile), [a.extent for a in tile]), math.prod(
+        a.extent for a in tile)
+    block = tiles // _blocks(v)
+    return (number // block, Index(const=k), number % block, column)[-v.rank:]
+
+
+def _blocks(v: Value) -> int:
+    """The number of blocks of tiles."""
+    *blocks, _, _, _ = v.shape  # points, tiles, columns
+    return math.prod(blocks)
 
 
 class _Results:
@@ -251,7 +261,6 @@ class _Results:
         inside the image applies the epilogue."""
         b, [products], (down, across) = e.b, self.v.args, self.inside
         n, y, x, i, j, f = (Index.of(a) for a in (*self.tile, down, across, self.column))
-        number = flatten((n, y, x), [a.extent for a in self.tile])
         at = flatten((n, y * RESULTS + i, x * RESULTS + j, f), self.v.shape)
         array = b.memory("results", self.v.dtype, RESULTS ** 2 * self.lanes, "local", "rw")
         with b.loop(0, math.prod(a.extent for a in self.tile), kind="parallel") as t:
@@ -259,7 +268,7 @@ class _Results:
             ends = [self._within(e, bound[a], n) for a, n in zip(
                 self.tile[1:], self.v.shape[1:], strict=False)]
             for scope, _ in vectors(e.within(bound=bound), self.column, self.lanes):
-                points = [scope.element(products, (Index(const=k), number, f))
+                points = [scope.element(products, _at_point(products, k, self.tile, f))
                           for k in range(POINTS)]
                 lines = [points[k:k + TILE] for k in range(0, POINTS, TILE)]
                 results = both_axes(b, self.limits, RESULT_MATRIX, lines)

@@ -32,8 +32,10 @@ from ztorch.lower.tuning import (
     TRANSFORM_CHANNELS,
     TRANSFORM_CYCLES,
     TRANSFORM_GAIN,
+    TRANSFORM_KERNEL_SHARE,
     TRANSFORM_RESULTS,
     TRANSFORM_SLOTS,
+    TRANSFORM_TILES,
 )
 
 Shape = tuple[int, ...]
@@ -53,9 +55,9 @@ def _kernel_shape(kernel: Value, rows: int) -> tuple[Shape, DType]:
     return (POINTS, rows, kernel.shape[1]), kernel.dtype
 
 
-def _tiles_shape(image: Value, low: Shape, down: int, across: int,
-                 rows: int) -> tuple[Shape, DType]:
-    return (POINTS, rows, image.shape[-1]), image.dtype
+def _tiles_shape(image: Value, low: Shape, down: int, across: int, rows: int,
+                 blocks: int = 1) -> tuple[Shape, DType]:
+    return (*(blocks,) * (blocks > 1), POINTS, rows, image.shape[-1]), image.dtype
 
 
 def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
@@ -69,9 +71,10 @@ def _slope_shape(products: Value) -> tuple[Shape, DType]:
 
 # The transformed kernel (9 * channels, filters): (points, rows, filters). Extra rows are padding.
 AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
-# The transformed tiles of an image: (points, rows, channels). Extra rows are padding.
+# The transformed tiles of an image: (points, rows, channels), or several such blocks of tiles one
+# after another. Extra rows are padding.
 TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
-# The inverse transform of products (points, tiles, filters) to an image.
+# The inverse transform of products (points, tiles, filters), or of blocks of them, to an image.
 RESULTS_OF = Op("results", KIND, _results_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
 # The transformed tiles of the slopes of results: (points, rows, filters). Extra rows are padding.
 SLOPES = Op("slopes", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
@@ -102,6 +105,17 @@ class _Convolution:
     def tiles(self) -> int:
         """The tiles of all images."""
         return self.shape[0] * math.prod(self.places)
+
+    def blocks(self, limits: Limits) -> int:
+        """The number of blocks of tiles. A worker then goes on with its own tiles from the image to
+        the results, except that the kernel at all points is read for each block: only a small one
+        has more than one."""
+        kernel = POINTS * f32.bytes * self.image.shape[-1] * self.filters
+        if kernel > limits.processor.l2_bytes * TRANSFORM_KERNEL_SHARE:
+            return 1
+        lines, least = self.shape[0] * self.places[0], min(TRANSFORM_TILES, self.tiles // 2)
+        return max((n for n in range(1, lines + 1)
+                    if lines % n == 0 and self.tiles // n >= least), default=1)
 
     def pays(self, plain: tuple[int, int, int], at_point: tuple[int, int, int], fixed: bool,
              limits: Limits) -> bool:
@@ -134,8 +148,11 @@ def transformed(v: Value, left: Value, fixed: bool,
                             limits):
         return None
     kernel, rows = _by_positions(v.args[1]), _padded_rows(channels, filters)
-    return (_tiles(image, *convolution.places), _first_rows(AT_POINTS(kernel, rows=rows), channels),
-            convolution.shape)
+    at_points = _first_rows(AT_POINTS(kernel, rows=rows), channels)
+    blocks = convolution.blocks(limits) if fixed else 1
+    if blocks > 1:
+        at_points = OPS.broadcast_to(at_points, (blocks, *at_points.shape))
+    return _tiles(image, *convolution.places, blocks), at_points, convolution.shape
 
 
 def transformed_slope(v: Value, left: Value, limits: Limits) -> tuple[Value, Value] | None:
@@ -171,8 +188,8 @@ def _padded_rows(rows: int, columns: int) -> int:
 
 
 def _first_rows(at_points: Value, rows: int) -> Value:
-    _, stored, columns = at_points.shape
-    shape = (POINTS, rows, columns)
+    *outer, stored, columns = at_points.shape
+    shape = (*outer, rows, columns)
     return at_points if rows == stored else OPS.slice(
         at_points, (0,) * len(shape), (1,) * len(shape), shape)
 
@@ -203,15 +220,15 @@ def _by_positions(kernel: Value) -> Value:
     return kernel if contiguous or not is_view(kernel) else COPY(kernel)
 
 
-def _tiles(image: Value, down: int, across: int) -> Value:
-    """The transformed tiles of an image. Elements outside the image are zeros."""
+def _tiles(image: Value, down: int, across: int, blocks: int = 1) -> Value:
+    """The transformed tiles of an image, in blocks. Elements outside the image are zeros."""
     low = (0,) * len(IMAGE)
     if image.op.name == "pad" and not is_view(image) and not image.attrs["value"] and (
             image.shape[::len(IMAGE) - 1] == image.args[0].shape[::len(IMAGE) - 1]):
         [image], low = image.args, image.attrs["low"]
-    tiles = image.shape[0] * down * across
+    tiles = image.shape[0] * down * across // blocks
     at_points = TILES(image if _is_channels_last(image) else COPY(image), low=low[1:-1], down=down,
-                      across=across, rows=_padded_rows(tiles, image.shape[-1]))
+                      across=across, rows=_padded_rows(tiles, image.shape[-1]), blocks=blocks)
     return _first_rows(at_points, tiles)
 
 

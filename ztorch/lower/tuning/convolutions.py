@@ -36,6 +36,15 @@ TRANSFORM_GAIN = row(
     "TRANSFORM_GAIN", 0.8, "ratio",
     "the estimated time of a transformed convolution to that of the plain product, below which it "
     "is transformed", CHOSEN)
+TRANSFORM_KERNEL_SHARE = row(
+    "TRANSFORM_KERNEL_SHARE", 0.25, "share of the L2 cache",
+    "the largest transformed kernel of a convolution whose tiles are in blocks that read it each",
+    "on Zen 4, four of 1 x 32 x 32 x 16 (37 KB) take 41 us in place of 77 on two threads, and no "
+    "longer on one; those of 1 x 8 x 8 x 64 (590 KB) take 1.15 of the time on one")
+TRANSFORM_TILES = row(
+    "TRANSFORM_TILES", 16, "tiles",
+    "the fewest tiles of a block, if there are twice as many",
+    "the rows of a register tile on AVX-512")
 
 # -- sums over sliding windows ---------------------------------------------------------------------
 
