@@ -135,6 +135,7 @@ def test_errors(run: Run, words: list[str], message: str) -> None:
 @pytest.mark.parametrize(("words", "message"), [
     (["trian"], "there is no command 'trian'; did you mean 'train'"),
     (["train"], "Missing argument 'MODEL'"),
+    (["export", "digits_mlp", "--format", "c"], "No such option.*--format.*the suffix of --out"),
     (["train", "digits_mlp", "--epoch", "3"], "No such option.*--epoch.*--epochs"),
     (["train", "digits_mlp", "--epochs", "0"], "0 is not in the range"),
     (["show", "digits_mlp", "--stage", "ptx"], "'ptx' is not one of"),

@@ -194,6 +194,15 @@ def test_a_transformer_block_of_a_functional_model(tmp_path: Path) -> None:
     both_ways(theirs, tmp_path, np.random.default_rng(0).normal(size=(3, 5, 8)).astype("f"))
 
 
+def test_each_call_of_an_attention_has_its_own_mask(tmp_path: Path) -> None:
+    keras = references.keras()
+    x = keras.Input((5, 8))
+    heads, scores = keras.layers.MultiHeadAttention(2, 4), keras.layers.Attention()
+    y = heads(x, x, use_causal_mask=True) * 2.0 + heads(x, x)
+    theirs = filled(keras.Model(x, y + scores([x, x], use_causal_mask=True) - scores([x, x])))
+    both_ways(theirs, tmp_path, np.random.default_rng(0).normal(size=(3, 5, 8)).astype("f"))
+
+
 def test_a_functional_model_of_several_inputs_and_outputs(tmp_path: Path) -> None:
     """With a layer called twice and a Sequential inside."""
     keras = references.keras()

@@ -79,6 +79,11 @@ class CommandGroup(click.Group):
             return result
         except KeyboardInterrupt:
             raise Stopped from None
+        except click.NoSuchOption as error:
+            if other := OTHER_NAMES["option"].get(error.option_name.lstrip("-").lower()):
+                error.possibilities = None
+                error.message += f" Here it is {other}."
+            raise
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):
                 raise

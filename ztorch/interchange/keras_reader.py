@@ -89,9 +89,9 @@ class KerasReader:
                 options[key] = self.value(key, value, label)
             elif not may_be_left_out(key, value):
                 self.report(f"{label} with {key}={short(value)}")
-        if "use_causal_mask" in accepted and any(
-                node.get("kwargs", {}).get("use_causal_mask")
-                for node in spec.get("inbound_nodes", ())):
+        calls = spec.get("inbound_nodes", ())
+        if "use_causal_mask" in accepted and calls and all(
+                node.get("kwargs", {}).get("use_causal_mask") for node in calls):
             options["use_causal_mask"] = True
         return options
 
@@ -286,8 +286,10 @@ class KerasReader:
     def _call_layer(self, layer: Any, node: dict[str, Any], tensors: dict[Any, Any]) -> Any:
         args = [arguments(a, tensors) for a in node["args"]]
         options = {key: arguments(v, tensors) for key, v in node["kwargs"].items()
-                   if v is not None and key not in ("training", "use_causal_mask")}
+                   if v is not None and key != "training"}
+        if getattr(layer, "use_causal_mask", None) or not options.get("use_causal_mask"):
+            options.pop("use_causal_mask", None)  # the layer has it, as all its calls do
         if isinstance(layer, MultiHeadAttention) and all(
-                a is args[0] for a in (*args, *options.values())):
-            return layer(args[0])
+                a is args[0] for a in (*args, *options.values()) if a is not True):
+            return layer(args[0], **{key: a for key, a in options.items() if a is True})
         return layer(*args, **options)

@@ -39,6 +39,11 @@ OTHER_NAMES: dict[str, dict[str, str]] = {  # by family: a name in lower case, a
         "info": "inspect", "convert": "export", "compile": "export", "build": "export",
         "evaluate": "report", "eval": "report", "test": "report", "fit": "train",
         "profile": "bench --profile", "help": "--help", "version": "--version"},
+    "option": {
+        "format": "the suffix of --out, such as .onnx; C source is --so --device c",
+        "f": "the suffix of --out, such as .onnx; C source is --so --device c",
+        "gpu": "--device cuda, vulkan or another that `ztorch devices` lists",
+        "cuda": "--device cuda", "cpu": "--device cpu", "opt": "--optimizer"},
     "loss": {
         "crossentropyloss": _CROSSENTROPY, "cross_entropy": _CROSSENTROPY,
         "crossentropy": _CROSSENTROPY, "nllloss": "'sparse_categorical_crossentropy'",
