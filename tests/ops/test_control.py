@@ -108,5 +108,5 @@ def test_wrong_calls_name_the_culprit(call: Any, error: type, message: str) -> N
 def test_arguments_that_are_not_those_of_a_loop_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"scan\(f=...\) must be a function, not "):
         ops.scan(x(), x()[0], x())  # type: ignore[arg-type]
-    with pytest.raises(UnknownName, match=r"unknown argument of while_loop 'loop_vars'.*init"):
-        ops.while_loop(lambda s: s < 1.0, lambda s: s, loop_vars=x())  # type: ignore[call-arg]
+    with pytest.raises(UnknownName, match=r"unknown argument of while_loop 'state'.*init"):
+        ops.while_loop(lambda s: s < 1.0, lambda s: s, state=x())  # type: ignore[call-arg]

@@ -25,7 +25,7 @@ from ztorch.arrays.vmap import vmap
 from ztorch.dtypes import DType
 from ztorch.errors import ConfigError, ShapeError, Unsupported
 from ztorch.graph.op import normal_axes
-from ztorch.graph.trees import flatten, map_tree
+from ztorch.graph.trees import flatten, map_tree, unflatten
 from ztorch.graph.value import Value, stand_in
 
 
@@ -138,15 +138,25 @@ def fori_loop(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_
     Args:
         lower: The first integer.
         upper: The exclusive upper bound.
-        body_fun: `body_fun(k, state)` returns the next state, of the same shapes and dtypes.
+        body_fun: `body_fun(k, state)` returns the next state, of the same shapes and dtypes. Floats
+            take the dtype that they had: `state + k` of float32 and an integer is wider.
         init_val: The initial state: a tensor, or dicts, lists and tuples of tensors.
 
     Examples:
         >>> float(fori_loop(0, 4, lambda k, x: x * 2.0, np.float32(1.0)))
         16.0
     """
+    def turn(state: Any, k: Any) -> Any:
+        before, shape = flatten(state)
+        after, new_shape = flatten(body_fun(k, state))
+        if shape == new_shape:
+            after = [ops.cast(new, old.dtype) if is_tensor(new) and new.dtype.is_float
+                     and old.dtype.is_float else new
+                     for old, new in zip(before, after, strict=True)]
+        return unflatten(new_shape, iter(after)), None
+
     turns = np.arange(int(lower), int(upper), dtype=np.int32)
-    return ops.scan(lambda state, k: (body_fun(k, state), None), init_val, turns)[0]
+    return ops.scan(turn, init_val, turns)[0]
 
 
 def map(f: Callable[[Any], Any], xs: Any) -> Any:

@@ -80,9 +80,10 @@ class CommandGroup(click.Group):
         except KeyboardInterrupt:
             raise Stopped from None
         except click.NoSuchOption as error:
-            if other := OTHER_NAMES["option"].get(error.option_name.lstrip("-").lower()):
-                error.possibilities = None
-                error.message += f" Here it is {other}."
+            name = error.option_name
+            if other := OTHER_NAMES["option"].get(name.lstrip("-").lower()):
+                raise click.NoSuchOption(name, f"No such option {name!r}; here it is {other}",
+                                         ctx=error.ctx) from None
             raise
         except (ZtorchError, OSError) as error:
             if debugging or isinstance(error, BrokenPipeError):

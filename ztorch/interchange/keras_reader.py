@@ -291,5 +291,6 @@ class KerasReader:
             options.pop("use_causal_mask", None)  # the layer has it, as all its calls do
         if isinstance(layer, MultiHeadAttention) and all(
                 a is args[0] for a in (*args, *options.values()) if a is not True):
-            return layer(args[0], **{key: a for key, a in options.items() if a is True})
+            options = {key: a for key, a in options.items() if a is True}
+            return layer(args[0], **options)
         return layer(*args, **options)

@@ -19,6 +19,7 @@ from ztorch.graph.op import OPS, as_value
 from ztorch.graph.tracing import traced
 from ztorch.graph.trees import flatten, spelled, unflatten
 from ztorch.graph.value import Value
+from ztorch.names.keras_calls import as_in_keras
 from ztorch.ops.loop_checks import (
     checked_state,
     condition_of,
@@ -118,6 +119,7 @@ def checkpoint(f: Callable[..., Any], *operands: Any) -> Any:
                                  for y, v in zip(stacks, values, strict=True)]))
 
 
+@as_in_keras("", {"loop_vars": "init", "maximum_iterations": "max_steps"})
 @checked
 def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
                max_steps: int | None = None) -> Any:
@@ -130,7 +132,7 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
             shapes and dtypes.
         init: The first state: a tensor, or dicts, lists and tuples of tensors.
         max_steps: Maximum number of iterations. Programs have a fixed size, so there must be a
-            limit. A CPU stops when the condition fails; other devices run all iterations, and those
+            limit, which Keras calls `maximum_iterations`. A CPU stops when the condition fails; other devices run all iterations, and those
             after the end have no effect.
 
     Returns:

@@ -48,10 +48,13 @@ def trip_count_of(rows: Sequence[Any], length: Any, name: str = "length") -> int
 
 def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:
     """A function of a state. A tuple or list is passed as separate arguments if the function takes
-    as many, as in Keras, and as one argument to a function of one argument.
+    as many, as in Keras, and as one argument to a function of one argument. A list stands for a
+    tuple in its result, and the other way round.
 
     >>> of_state(lambda a, b: a + b, (1, 2))((3, 4)), of_state(lambda s: s[0], (1, 2))((3, 4))
     (7, 3)
+    >>> of_state(lambda a, b: (b, a), [1, 2])([3, 4])
+    [4, 3]
     """
     if not isinstance(state, (tuple, list)):
         return function
@@ -61,8 +64,13 @@ def of_state(function: Callable[..., Any], state: Any) -> Callable[[Any], Any]:
         return function
     kinds = [p.kind for p in parameters if p.default is p.empty or p.kind is p.VAR_POSITIONAL]
     if inspect.Parameter.VAR_POSITIONAL in kinds or len(kinds) == len(state) > 1:
-        return lambda parts: function(*parts)
+        return lambda parts: _alike(state, function(*parts))
     return function
+
+
+def _alike(state: Any, result: Any) -> Any:
+    """A result as the list or tuple that the state is."""
+    return type(state)(result) if {type(state), type(result)} == {list, tuple} else result
 
 
 def pair_of(name: str, result: Any) -> tuple[Any, Any]:
