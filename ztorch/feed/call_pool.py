@@ -10,6 +10,7 @@ import numpy as np
 
 from ztorch.errors import OutOfMemory
 from ztorch.feed.columns import DIRECT_BYTES
+from ztorch.runtime.result_memory import empty
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -111,7 +112,7 @@ class BorrowedCalls:
 def run_into_new(call: BoundCall, rows: int) -> dict[str, np.ndarray]:
     """Runs a call, and returns the first rows of its outputs in separate arrays. Large outputs
     of a full batch are written there by the call itself."""
-    results = {name: np.empty(own.shape, own.dtype) for name, own in call.outputs.items()
+    results = {name: empty(own.shape, own.dtype) for name, own in call.outputs.items()
                if own.nbytes >= DIRECT_BYTES and len(own) == rows}
     written = run_writing(call, results)
     return {name: results[name] if name in written else own[:rows].copy()

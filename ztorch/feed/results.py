@@ -9,6 +9,7 @@ import numpy as np
 
 from ztorch.feed.columns import DIRECT_BYTES
 from ztorch.runtime.buckets import parse_open_axes
+from ztorch.runtime.result_memory import empty
 
 if TYPE_CHECKING:
     from ztorch.feed.staging import Batch
@@ -72,7 +73,7 @@ class Results:
     def _all(self, name: str, y: np.ndarray) -> np.ndarray:
         """The array of all rows of an output; `y` are those of a batch."""
         if name not in self._arrays:
-            self._arrays[name] = np.empty((self._total, *y.shape[1:]), y.dtype)
+            self._arrays[name] = empty((self._total, *y.shape[1:]), y.dtype)
         return self._arrays[name]
 
     def outputs(self) -> Outputs:
