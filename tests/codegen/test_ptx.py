@@ -22,7 +22,7 @@ from tests.cases.opcodes import kernel_for, opcodes_of
 from tests.cases.zoo import BATCH, NAMES, small
 from tests.machines.ptx.running import rendered
 from tests.parity import plan_of
-from ztorch import ops
+from ztorch import ops, settings
 from ztorch.codegen import ptx
 from ztorch.codegen.targets import TARGETS, Target
 from ztorch.compile.pipeline import compile_functions
@@ -244,3 +244,23 @@ def test_registers_leave_room_for_the_groups_of_a_unit() -> None:
     assert bare != text and step.kernel.workgroup == (256, 1, 1)
     taken, alone = (ptx.kernel_resources(ptx.cubin(t, "sm_75")[1])["k0"] for t in (text, bare))
     assert 2 * 256 * taken[0] <= 1 << 16 < 2 * 256 * alone[0] and taken[1] == 0
+
+
+def test_a_kernel_that_spills_shares_a_unit_with_fewer_groups() -> None:
+    """64 sums of a thread do not fit the 80 registers that six workgroups of 128 threads leave it; another kernel of
+    the module keeps its room."""
+    a, b = (leaf("input", n, (4096, 4096), f32) for n in "ab")
+    schedule = "grid_product tile(rows=64, columns=128, depth=8) thread(rows=8, columns=8) epilogue(bands=1) teams(1)"
+    graph, target = Graph({"y": ops.matmul(a, b)}), TARGETS["cuda:sm_80"]
+    [step] = plan_of(graph, target.limits, schedules={"alone/k0_matmul_f32": schedule})[0].steps
+    assert step.kernel.workgroup == (128, 1, 1)
+    groups = iter((6, 3))
+    text, count = re.subn(r"(minnctapersm) \d+", lambda m: f"{m[1]} {next(groups)}", rendered([step.kernel] * 2, "sm_80"))
+    assert count == 2
+    roomy, code, log = ptx.without_spills(text, "sm_80")
+    (few, spilled, _), (more, *_) = (ptx.kernel_resources(log)[name] for name in ("k0", "k1"))
+    left, others = (int(n) for n in re.findall(r"minnctapersm (\d+)", roomy))
+    assert spilled == 0 and 80 < few <= more and 3 < left < 6 and others == 3
+    assert roomy == text.replace("minnctapersm 6", f"minnctapersm {left}")
+    with settings.using(cubin=True):
+        assert ptx.assemble(text, target) == roomy.encode() + b"\0" + code

@@ -27,8 +27,13 @@ def assemble(text: str, target: Target) -> bytes:
     version = assembler_version(text)
     if not version:
         return text.encode() + b"\0"
-    return text.encode() + b"\0" + cached(("cubin", version, target.chip, text),
-                                          lambda: cubin(text, target.chip)[0])
+    return cached(("text and cubin", version, target.chip, text),
+                  lambda: _with_cubin(text, target.chip))
+
+
+def _with_cubin(text: str, chip: str) -> bytes:
+    text, code, _ = without_spills(text, chip)
+    return text.encode() + b"\0" + code
 
 
 def reallocates_registers(text: str) -> bool:
@@ -66,6 +71,25 @@ def _version() -> str:
 def cubin(text: str, chip: str) -> tuple[bytes, str]:
     """The machine code of a text for one chip, and the assembler's log, which `kernel_resources`
     reads."""
+    return without_spills(text, chip)[1:]
+
+
+def without_spills(text: str, chip: str) -> tuple[str, bytes, str]:
+    """A text, its machine code and the assembler's log. Kernels that spill ask for one workgroup
+    less that shares the registers of a unit, until none spills or there is only one: how many
+    registers a kernel needs is known only once it is assembled."""
+    while True:
+        code, log = _assembled(text, chip)
+        spilling = [name for name, (_, spilled, _) in kernel_resources(log).items() if spilled]
+        before = text
+        for name in spilling:
+            text = re.sub(rf"(\b{name}\([^{{]*\.minnctapersm )(\d+)",
+                          lambda m: m[1] + str(max(1, int(m[2]) - 1)), text)
+        if text == before:
+            return text, code, log
+
+
+def _assembled(text: str, chip: str) -> tuple[bytes, str]:
     if reallocates_registers(text):
         return assemble_with_ptxas(text, chip)
     link = _nvjitlink()
