@@ -19,7 +19,7 @@ F4 = np.dtype(np.float32)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_memory, "MAPPED_BYTES", 4096)
     monkeypatch.setattr(result_memory, "KEPT_BYTES", 20_000)
-    result_memory._kept.clear()
+    result_memory._free_blocks.clear()
 
 
 def address(array: np.ndarray) -> int:
@@ -48,11 +48,11 @@ def test_a_view_keeps_the_memory() -> None:
 def test_blocks_are_kept_up_to_a_limit() -> None:
     for count in (2048, 2560):
         empty((count,), F4)
-    assert sorted(result_memory._kept) == [8192, 10240]
+    assert sorted(result_memory._free_blocks) == [8192, 10240]
     empty((1025,), F4)  # beyond it, all others are released
-    assert [*result_memory._kept] == [4100]
+    assert [*result_memory._free_blocks] == [4100]
     empty((10_000,), F4)  # larger than all that may be kept
-    assert not result_memory._kept
+    assert not result_memory._free_blocks
 
 
 def test_results_of_a_program_are_not_overwritten_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ztorch.host.memory import aligned
 MAPPED_BYTES = 1 << 25  # blocks from which malloc maps new pages, at most
 KEPT_BYTES = 1 << 28  # limit on the blocks that are kept
 
-_kept: dict[int, list[np.ndarray]] = {}  # blocks that nothing refers to, by their bytes
+_free_blocks: dict[int, list[np.ndarray]] = {}  # blocks that nothing refers to, by their bytes
 
 
 def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -32,24 +32,24 @@ def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     if nbytes < MAPPED_BYTES:
         return np.empty(shape, dtype)
     try:
-        memory = _kept[nbytes].pop()
+        memory = _free_blocks[nbytes].pop()
     except (KeyError, IndexError):
         memory = aligned(nbytes)
-    return np.asarray(_Block(memory)).view(dtype).reshape(shape)
+    return np.asarray(_ResultMemory(memory)).view(dtype).reshape(shape)
 
 
-class _Block:
+class _ResultMemory:
     """The memory of an array and all of its views, which keep this object alive."""
 
-    def __init__(self, memory: np.ndarray, kept: dict[int, list[np.ndarray]] = _kept):
-        self._memory, self._kept = memory, kept  # globals may be gone when the process ends
+    def __init__(self, memory: np.ndarray, pool: dict[int, list[np.ndarray]] = _free_blocks):
+        self._memory, self._pool = memory, pool  # globals may be gone when the process ends
         self.__array_interface__ = memory.__array_interface__
 
     def __del__(self) -> None:
         """Keeps the memory; above the limit, releases all kept blocks. This may run at any time in
         any thread: each step is atomic, so it needs no lock."""
-        kept, nbytes = self._kept, self._memory.nbytes
-        if nbytes + sum(size * len(blocks) for size, blocks in list(kept.items())) > KEPT_BYTES:
-            kept.clear()
+        pool, nbytes = self._pool, self._memory.nbytes
+        if nbytes + sum(size * len(blocks) for size, blocks in list(pool.items())) > KEPT_BYTES:
+            pool.clear()
         if nbytes <= KEPT_BYTES:
-            kept.setdefault(nbytes, []).append(self._memory)
+            pool.setdefault(nbytes, []).append(self._memory)
