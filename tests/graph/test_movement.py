@@ -34,6 +34,14 @@ def test_a_slice_of_a_slice_is_one(start: int, step: int, again: int, further: i
     check(X[start::step, ::2][again::further, 1:], NUMBERS[start::step, ::2][again::further, 1:], 1)
 
 
+@pytest.mark.parametrize(("rows", "most"), [
+    (slice(2, 9), 1), (slice(25, 40, 3), 1), (slice(45, 22, -2), 1), (slice(20, 25), 2)])
+def test_a_slice_of_a_part_of_joined_values_reads_the_part(rows: slice, most: int) -> None:
+    """The last one crosses from one part to the next."""
+    joined = np.concatenate([NUMBERS, NUMBERS])
+    check(ops.concat(X, X, axis=0)[rows, 1:], joined[rows, 1:], most)
+
+
 def test_a_slice_of_all_is_nothing() -> None:
     check(X[:, :][0:23], NUMBERS, 1)  # a root is never an input itself
 

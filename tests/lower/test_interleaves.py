@@ -1,4 +1,4 @@
-"""Stacks along a last axis: one kernel computes all parts and stores them in turns."""
+"""Stacks: one kernel computes all parts and stores them in turns, or in runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,16 @@ def of_four_and_two(x: Value, c: Value, s: Value) -> Value:
     return four * ops.reshape(two, (c.shape[0], 8 * c.shape[1]))
 
 
-BODIES = [rotated, thirds, repeated, dilated, parts_of_two, read_twice, of_products, of_four_and_two]
+def butterflies(x: Value, c: Value, s: Value) -> Value:
+    """Sums and differences of the same rows, in runs, and again from these runs."""
+    for _turn in range(2):
+        rows = [ops.reshape(x, (2, -1, c.shape[1]))[k] for k in range(2)]
+        x = ops.stack(rows[0] + rows[1], (rows[0] - rows[1]) * 0.5, axis=1)
+    return x
+
+
+BODIES = [rotated, thirds, repeated, dilated, parts_of_two, read_twice, of_products, of_four_and_two,
+          butterflies]
 
 
 def job(body: Callable[..., Value], positions: int, features: int) -> Job:
@@ -99,6 +108,19 @@ def test_one_kernel_stores_whole_vectors(body: Callable[..., Value], stores: int
     text = show(plan.steps[-1].kernel)
     assert len(plan.steps) == 1 + (body is thirds) and "gather" not in text and "scatter" not in text, text
     assert sum(" store " in f" {line}" for line in text.splitlines()) == stores
+
+
+def test_one_kernel_computes_runs_from_the_same_numbers() -> None:
+    """Unrelated parts are kernels of their own, as are those of several shapes."""
+    plan = plan_of(job(butterflies, 16, 64).graph, WIDE)[0]
+    assert len(plan.steps) == 2
+    for step in plan.steps:
+        text = show(step.kernel)
+        assert "gather" not in text and "scatter" not in text and "mask" not in text
+        assert sum(" store " in f" {line}" for line in text.splitlines()) == 2
+    (x, _), (c, _) = given("x", 32, 64), given("c", 32, 64)
+    apart = Graph({"y": ops.exp(ops.reshape(ops.concat(ops.sin(x), ops.tanh(c), axis=0), (64, 64)))})
+    assert len(plan_of(apart, WIDE)[0].steps) > 1
 
 
 def every_third(x: Value, c: Value, s: Value) -> Value:

@@ -9,10 +9,11 @@ import pytest
 
 import ztorch as zt
 from tests.cases.covering import pairs
-from tests.references import keras
+from tests.references import keras, torch
 from ztorch.errors import DataError, ShapeError
 from ztorch.graph.op import leaf
-from ztorch.ops.radix import DIRECT, RADIX, first_factor, roots
+from ztorch.ops.passes import roots
+from ztorch.ops.radix import DIRECT, RADIX, first_factor
 
 # powers of two, mixed lengths, primes as a matrix and by Bluestein, and a multiple of such a prime
 LENGTHS = [1, 2, 3, 7, 31, 32, 33, 60, 127, 131, 243, 360, 1009, 1024, 2 * 1009, 4096]
@@ -105,6 +106,36 @@ def test_tensors_are_recorded_and_differentiated() -> None:
     pair = zt.ops.fft((x, zt.zeros_like(x)))
     assert all(isinstance(y, zt.Tensor) for y in pair)
     near(tuple(y.numpy() for y in pair), np.fft.fft(x.numpy()))
+
+
+@pytest.mark.parametrize("n", [6, 9, 33, 40, 64, 98, 134])
+def test_gradients_are_pytorchs(n: int) -> None:
+    """Lengths of small factors, of a matrix and of Bluestein's way, even and odd ones."""
+    t = torch()
+    real, imag = signal(2, n)
+    half = [x[:, :n // 2 + 1] for x in (real, imag)]
+    first, second = signal(2, n, seed=1)
+
+    def check(ours: Any, theirs: Any, *arrays: np.ndarray) -> None:
+        leaves = [t.tensor(x, requires_grad=True) for x in arrays]
+        theirs(*leaves).sum().backward()
+        slopes = zt.grad(lambda *xs: ours(*xs).sum(), argnums=tuple(range(len(arrays))))(
+            *map(zt.tensor, arrays))
+        for got, x in zip(slopes, leaves, strict=True):
+            np.testing.assert_allclose(got.numpy(), x.grad.numpy(), atol=1e-11)
+
+    def weighted(real: Any, imag: Any, tensor: Any) -> Any:
+        size = real.shape[-1]
+        return real**2 * tensor(first[:, :size]) + imag**2 * tensor(second[:, :size])
+
+    def theirs(y: Any) -> Any:
+        return weighted(y.real, y.imag, t.tensor)
+
+    check(lambda x, y: weighted(*zt.ops.fft((x, y)), zt.tensor),
+          lambda x, y: theirs(t.fft.fft(t.complex(x, y))), real, imag)
+    check(lambda x: weighted(*zt.ops.rfft(x), zt.tensor), lambda x: theirs(t.fft.rfft(x)), real)
+    check(lambda x, y: zt.ops.irfft((x, y), n)**2 * zt.tensor(first),
+          lambda x, y: t.fft.irfft(t.complex(x, y), n)**2 * t.tensor(first), *half)
 
 
 FRAMES: list[dict[str, Any]] = [

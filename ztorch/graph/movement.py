@@ -98,7 +98,23 @@ def _slice(v: Value, a: Value) -> Value | None:
         moves = [(s0 + s * t0, t0 * t)
                  for (s0, t0), s, t in zip(below, start, step, strict=True)]
         return OPS.slice(a.args[0], tuple(m[0] for m in moves), tuple(m[1] for m in moves), size)
+    if a.op.name == "concat" and v.size:
+        return _slice_of_part(v, a)
     return _one_number(v, a)
+
+
+def _slice_of_part(v: Value, joined: Value) -> Value | None:
+    """A slice of joined values that lies in one of them, as a slice of this one."""
+    start, step, size = v.attrs["start"], v.attrs["step"], v.attrs["size"]
+    axis, before = joined.attrs["axis"], 0
+    last = start[axis] + step[axis] * (size[axis] - 1)
+    for x in joined.args:
+        low, high = sorted((start[axis] - before, last - before))
+        if low >= 0 and high < x.shape[axis]:
+            moved = (*start[:axis], start[axis] - before, *start[axis + 1:])
+            return OPS.slice(x, moved, step, size)
+        before += x.shape[axis]
+    return None
 
 
 def _one_number(v: Value, a: Value) -> Value | None:

@@ -194,11 +194,12 @@ class Emitter:
                      align=self._align(mem, lanes))
 
     def store_interleaved(self, mem: str, v: Value, flat: Index, xs: Sequence[Operand]) -> None:
-        """Some numbers as the elements of v from a flat position on; lanes one after another."""
-        step, n = len(xs), self.lanes
-        if not self._has_step(flat, step):
+        """Some numbers as elements of v, from a flat position on, a run apart. Where a run is one
+        element, their lanes are stored in turns."""
+        step, n, run = len(xs), self.lanes, v.attrs["run"]
+        if run > 1 or not self._has_step(flat, step):
             for k, x in enumerate(xs):
-                self.store(mem, v, flat + k, x)
+                self.store(mem, v, flat + k * run, x)
             return
         b = self.b
         assert self.lane is not None

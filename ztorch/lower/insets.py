@@ -30,12 +30,12 @@ def _border_shape(fill: Value, shape: Shape, low: Shape, inner: Shape) -> tuple[
     return shape, fill.dtype
 
 
-def _interleaved_shape(*xs: Value, shape: Shape) -> tuple[Shape, DType]:
+def _interleaved_shape(*xs: Value, shape: Shape, run: int) -> tuple[Shape, DType]:
     return shape, xs[0].dtype
 
 
-def _interleaved_body(e: Any, index: Any, shape: Shape) -> Any:
-    flat = flatten(index, shape) // e.count
+def _interleaved_body(e: Any, index: Any, shape: Shape, run: int) -> Any:
+    flat = _position_in_part(flatten(index, shape), run, e.count)
     first, *_ = [e.read(k, unflatten(flat, e.shape(k))) for k in range(e.count)]
     return first
 
@@ -46,8 +46,8 @@ INSET = Op("inset", "map", _inset_shape, _not_evaluated, body=_inset_body, cost=
 # A tensor that is `fill` around an inside of shape `inner`, which is not stored.
 BORDER = Op("border", "map", _border_shape, _not_evaluated,
             body=lambda e, index, **attrs: e.read(0, ()), cost=1, partial=True)
-# Values of one size, in turns: an element of each, then the next of each. A kernel computes one
-# element of all of them at a time. The body gives the first.
+# Values of one size, in turns: `run` elements of each, then the next ones of each. A kernel
+# computes one element of all of them at a time. The body gives the first.
 INTERLEAVED = Op("interleaved", "map", _interleaved_shape, _not_evaluated,
                  body=_interleaved_body, cost=1)
 
@@ -61,11 +61,21 @@ def part_of(v: Value) -> Value:
 def position(v: Value, flat: Index) -> Index:
     """The position of an element of `part_of(v)` in v."""
     if v.op is INTERLEAVED:
-        return flat * len(v.args)
+        run = v.attrs["run"]
+        return flat // run * (run * len(v.args)) + flat % run
     if v.op is not INSET:
         return flat
     index = unflatten(flat, v.args[0].shape)
     return flatten([i + a for i, a in zip(index, v.attrs["low"], strict=True)], v.shape)
+
+
+def position_in_part(v: Value, flat: Index) -> Index:
+    """The position in each of the interleaved values of v, for one of the first in v."""
+    return _position_in_part(flat, v.attrs["run"], len(v.args))
+
+
+def _position_in_part(flat: Index, run: int, count: int) -> Index:
+    return flat // (run * count) * run + flat % run
 
 
 def content_before(v: Value) -> Value | None:

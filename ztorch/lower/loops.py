@@ -16,7 +16,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
-from ztorch.lower.insets import INTERLEAVED
+from ztorch.lower.insets import INTERLEAVED, position_in_part
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region, view_of
 
@@ -117,7 +117,7 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
         flat = region.flat[v].replace(full)
         x = e.element(v, unflatten(flat, v.shape))
         results.append((v, flat, [x] if v.op is not INTERLEAVED else [
-            e.element(a, unflatten(flat // len(v.args), a.shape)) for a in v.args]))
+            e.element(a, unflatten(position_in_part(v, flat), a.shape)) for a in v.args]))
     for v, flat, xs in results:
         if v.op is INTERLEAVED:
             e.store_interleaved(target[v], v, flat, xs)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ztorch.graph.value import Op, Value, attribute_key
 from ztorch.lower.index import Index, LoadedIndex, Var
-from ztorch.lower.insets import INSET, part_of, position
+from ztorch.lower.insets import INSET, INTERLEAVED, part_of, position
 from ztorch.lower.positions import flatten, proper, unflatten
 
 # Materializes a value that would otherwise be read through a view.
@@ -241,8 +241,9 @@ class Region:
             self.inner.extent > 1)
 
     def inset_at(self) -> list[Index]:
-        """Where insets are stored."""
-        return [self.flat[v] for v in self.members if v.op is INSET]
+        """Where insets, and interleaved runs, are stored."""
+        return [self.flat[v] for v in self.members
+                if v.op is INSET or (v.op is INTERLEAVED and v.attrs["run"] > 1)]
 
     def aligned(self, v: Value, flat: Index) -> bool:
         """Whether computing v at `flat` reads members only where they are computed."""

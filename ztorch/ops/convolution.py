@@ -14,9 +14,9 @@ from ztorch.graph.value import Op, Value
 from ztorch.ops.phases import transposed
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
-# Windows as rows of a matrix, which the product and its gradient both read. Unless they can be read
-# in place, they are written once, in the order of their axes, instead of once per reader. If a
-# product computes them, writing is its last step.
+# Windows as rows of a matrix, which the product and its gradient both read, or a transpose. Unless
+# they can be read in place, they are written once, in the order of their axes, instead of once per
+# reader. If a product computes them, writing is its last step.
 ROWS: Op = Op("rows", "map", lambda x: (x.shape, x.dtype), numpy=lambda x: x,
               grad=lambda o, g, y, x: (ROWS(g),), body=lambda e, index: e.read(0, index), cost=1,
               movement=True, written=True, batch=pointwise)

@@ -10,7 +10,9 @@ import numpy as np
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.formulas import as_floats
-from ztorch.ops.radix import Complex, transform
+from ztorch.ops.passes import Complex
+from ztorch.ops.radix import transform
+from ztorch.ops.real_transforms import real_inverse, transform_of_real
 from ztorch.ops.reduction import widened
 
 PAIR = ("real", "imag")  # names of the results
@@ -57,7 +59,8 @@ def _transposed(x: Complex) -> Complex:
     return OPS.swapaxes(x[0], -1, -2), OPS.swapaxes(x[1], -1, -2)
 
 
-@op(Sample(((3, 8), (3, 8))), Sample(((6,), (6,))), Sample(((2, 34), (2, 34))), results=PAIR,
+@op(Sample(((3, 8), (3, 8))), Sample(((6,), (6,))), Sample(((2, 34), (2, 34))),
+    Sample(((2, 40), (2, 40))), results=PAIR,
     numpy=_on_pairs(np.fft.fft))
 def fft(x: tuple[Value, Value]) -> tuple[Value, Value]:
     """The discrete Fourier transform along the last axis, of any length.
@@ -157,7 +160,8 @@ def _rfft_numpy(x: Any, fft_length: int | None = None) -> Any:
     return y.real, y.imag
 
 
-@op(Sample(((3, 8),)), Sample(((2, 5),), {"fft_length": 7}), results=PAIR, numpy=_rfft_numpy)
+@op(Sample(((3, 8),)), Sample(((2, 5),), {"fft_length": 7}), Sample(((2, 36),)), results=PAIR,
+    numpy=_rfft_numpy)
 def rfft(x: Value, fft_length: int | None = None) -> tuple[Value, Value]:
     """The discrete Fourier transform of real numbers along the last axis.
 
@@ -181,9 +185,8 @@ def rfft(x: Value, fft_length: int | None = None) -> tuple[Value, Value]:
     n = need_length("rfft", x.shape[-1] if x.rank and fft_length is None else fft_length)
     if not x.rank:
         raise shape_error("ops.rfft transforms the last axis, which is missing in", x.shape)
-    real, imag = transform(resized(widened(wide), n), None, inverse=False)
-    half = n // 2 + 1
-    return like(real[..., :half], x), like(imag[..., :half], x)
+    real, imag = transform_of_real(resized(widened(wide), n))
+    return like(real, x), like(imag, x)
 
 
 def need_length(name: str, n: int | None) -> int:
@@ -194,6 +197,7 @@ def need_length(name: str, n: int | None) -> int:
 
 
 @op(Sample(((3, 5), (3, 5))), Sample(((2, 4), (2, 4)), {"fft_length": 7}),
+    Sample(((2, 19), (2, 19))),
     numpy=lambda x, fft_length=None: np.fft.irfft(x[0] + 1j * x[1], fft_length))
 def irfft(x: tuple[Value, Value], fft_length: int | None = None) -> Value:
     """The inverse of `rfft` along the last axis: real numbers from half of their transform.
@@ -214,12 +218,5 @@ def irfft(x: tuple[Value, Value], fft_length: int | None = None) -> Value:
     """
     real, imag = pair("irfft", x)
     n = need_length("irfft", 2 * (real.shape[-1] - 1) if fft_length is None else fft_length)
-    real, imag = resized(real, n // 2 + 1), resized(imag, n // 2 + 1)
-    last = (n + 1) // 2  # the elements from 1 to below it have a conjugate
-    others, conjugates = imag[..., 1:last], OPS.flip(imag[..., 1:last], -1)
-    zero = OPS.zeros_like(imag[..., :1])
-    middle = [zero] if n % 2 == 0 else []
-    real = OPS.concat(real, OPS.flip(real[..., 1:last], -1), axis=-1)
-    imag = OPS.concat(zero, others, *middle, -conjugates, axis=-1)
-    y, _ = transform(real, imag, inverse=True)
+    y = real_inverse(resized(real, n // 2 + 1), resized(imag, n // 2 + 1), n)
     return like(y * (1 / n), x[0])

@@ -1,24 +1,25 @@
-"""The discrete Fourier transform along the last axis, by products with small constant matrices.
+"""The discrete Fourier transform along the last axis.
 
-A complex tensor is a pair of real ones. A length is split into factors of up to 32 (Cooley and
-Tukey's mixed radix): each factor is a matrix product, with turns between the factors. A length
-with a large prime factor becomes a convolution of a power of two (Bluestein).
+A complex tensor is a pair of real ones. A length of small factors takes a few elementwise passes
+(`passes.py`). Another one is split into factors of up to 32 (Cooley and Tukey's mixed radix): each
+is a product with a small constant matrix, with turns between them. A length with a large prime
+factor becomes a convolution of a power of two (Bluestein).
 """
 
 from __future__ import annotations
 
 import functools
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, constant
 from ztorch.graph.value import Value
+from ztorch.ops.passes import Complex, powers, radices_of, times, transform_in_passes
 
 RADIX = 32  # largest product of factors that is one matrix: larger ones are more work per element
 DIRECT = 128  # largest prime that is a matrix of its own; beyond it, Bluestein is less work
-
-Complex = tuple[Value, Value]  # real and imaginary part
 
 
 def transform(real: Value, imag: Value | None, inverse: bool) -> Complex:
@@ -29,7 +30,22 @@ def transform(real: Value, imag: Value | None, inverse: bool) -> Complex:
         imag: Imaginary part; `None` for real numbers, which halves the first product.
         inverse: Whether the exponent is positive.
     """
+    args = [real] if imag is None else [real, imag]
+
+    def slopes(upstreams: Sequence[Value], args: Sequence[Value],
+               shared: Sequence[Value]) -> list[Value]:
+        return [*transform(upstreams[0], upstreams[1], not inverse)[:len(args)]]
+
+    parts = [OPS.stop_gradient(x) for x in args]
+    y, z = with_gradient(_transform(parts[0], None if imag is None else parts[1], inverse), args,
+                         [], slopes)
+    return y, z
+
+
+def _transform(real: Value, imag: Value | None, inverse: bool) -> Complex:
     n = real.shape[-1]
+    if n > RADIX and radices_of(n):
+        return transform_in_passes(real, imag, inverse)
     first = first_factor(n)
     if n > 1 and first == n and n > DIRECT:
         return _bluestein(real, imag, inverse)
@@ -39,19 +55,11 @@ def transform(real: Value, imag: Value | None, inverse: bool) -> Complex:
     parts = [None if x is None else OPS.swapaxes(OPS.reshape(x, (*x.shape[:-1], first, second)),
                                                  -1, -2) for x in (real, imag)]
     assert parts[0] is not None
-    turned = times(transform(parts[0], parts[1], inverse), _turns(n, first, inverse))
+    turned = times(_transform(parts[0], parts[1], inverse), _turns(n, first, inverse))
     rows = [OPS.swapaxes(x, -1, -2) for x in turned]
-    columns = [OPS.swapaxes(x, -1, -2) for x in transform(rows[0], rows[1], inverse)]
+    columns = [OPS.swapaxes(x, -1, -2) for x in _transform(rows[0], rows[1], inverse)]
     y, z = (OPS.reshape(x, real.shape) for x in columns)
     return y, z
-
-
-def times(x: Complex, factor: np.ndarray) -> Complex:
-    """The complex product of a pair with constant complex numbers."""
-    d = x[0].dtype
-    cosine, sine = constant(factor.real, d), constant(factor.imag, d)
-    cosine, sine = (OPS.broadcast_to(c, x[0].shape) for c in (cosine, sine))
-    return x[0] * cosine - x[1] * sine, x[0] * sine + x[1] * cosine
 
 
 @functools.cache
@@ -86,34 +94,15 @@ def _work(n: int) -> int:
     return n if first == n else first + _work(n // first)
 
 
-@functools.cache
-def roots(n: int) -> np.ndarray:
-    """exp(-2 pi i k / n) for each k, each part rounded once. Angles are reduced to the first eighth
-    of a turn, so that exact values (0 and 1) are exact."""
-    k = np.arange(n)
-    quarter, rest = np.divmod(4 * k, n)  # turns of a quarter, and 4n-ths of a turn beyond
-    mirrored = 2 * rest > n
-    angle = np.where(mirrored, n - rest, rest) * (math.pi / (2 * n))
-    cosine, sine = np.cos(angle), np.sin(angle)
-    cosine, sine = np.where(mirrored, sine, cosine), np.where(mirrored, cosine, sine)
-    return np.choose(quarter, [cosine - 1j * sine, -sine - 1j * cosine,
-                               -cosine + 1j * sine, sine + 1j * cosine])
-
-
-def _powers(n: int, exponents: np.ndarray, inverse: bool) -> np.ndarray:
-    w = roots(n)[exponents % n]
-    return w.conj() if inverse else w
-
-
 def _turns(n: int, first: int, inverse: bool) -> np.ndarray:
     """The twiddle factors between two factors: one for each element of the second and the first."""
-    return _powers(n, np.outer(np.arange(n // first), np.arange(first)), inverse)
+    return powers(n, np.outer(np.arange(n // first), np.arange(first)), inverse)
 
 
 @functools.cache
 def _matrix(n: int, inverse: bool) -> np.ndarray:
     """The transform of `[real, imag]` as one real matrix of 2n columns."""
-    w = _powers(n, np.outer(np.arange(n), np.arange(n)), inverse)
+    w = powers(n, np.outer(np.arange(n), np.arange(n)), inverse)
     return np.block([[w.real, w.imag], [-w.imag, w.real]])
 
 
@@ -128,19 +117,15 @@ def _product(real: Value, imag: Value | None, inverse: bool) -> Complex:
 
 def _bluestein(real: Value, imag: Value | None, inverse: bool) -> Complex:
     """A transform of any length as a convolution: jk = (j^2 + k^2 - (k - j)^2) / 2."""
-    n, d = real.shape[-1], real.dtype
+    n = real.shape[-1]
     wide = 1 << (2 * n - 2).bit_length()
-    chirp = _powers(2 * n, np.array([k * k % (2 * n) for k in range(n)]), inverse)
+    chirp = powers(2 * n, np.array([k * k % (2 * n) for k in range(n)]), inverse)
     kernel = np.zeros(wide, complex)
     kernel[:n] = chirp.conj()
     kernel[wide - n + 1:] = chirp[:0:-1].conj()
     spectrum = np.fft.fft(kernel) / wide
-    if imag is None:
-        x: Complex = tuple(real * OPS.broadcast_to(constant(c, d), real.shape)
-                           for c in (chirp.real, chirp.imag))
-    else:
-        x = times((real, imag), chirp)
+    x = times((real, imag), chirp)
     none, more = (0,) * real.rank, (*(0,) * (real.rank - 1), wide - n)
     x = tuple(OPS.pad(part, none, more) for part in x)
-    y = transform(*times(transform(*x, False), spectrum), True)
+    y = _transform(*times(_transform(*x, False), spectrum), True)
     return times((y[0][..., :n], y[1][..., :n]), chirp)

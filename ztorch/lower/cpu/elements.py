@@ -47,7 +47,10 @@ def propose(region: Region, limits: Limits) -> ElementSchedule:
     part = _everything(region)
     if 1 < share == len(rows) and _columns_outermost(region, part, part.axes[order[-1]], limits):
         share -= 1
-    return ElementSchedule(limits.lanes(widest(region)) * _vectors(region, limits), order, share)
+    lanes = limits.lanes(widest(region))
+    short = column < lanes and INTERLEAVED in {v.op for v in region.members}
+    lanes = 1 << column.bit_length() - 1 if short else lanes * _vectors(region, limits)
+    return ElementSchedule(lanes, order, share)
 
 
 def _vectors(region: Region, limits: Limits) -> int:
@@ -57,13 +60,14 @@ def _vectors(region: Region, limits: Limits) -> int:
     slots = sum(v.op.cost for v in region.members)
     if lanes == 1 or slots < LONG_ELEMENT or region.in_place or widest(region) in HALVES:
         return 1
+    results = sum(len(v.args) for v in region.members if v.op is INTERLEAVED)
     column, (read, other) = part.axes[-1], _positions(region)
     places = [at.replace({region.outer: part.flat}) for at in read]
     if other or any(not at.is_affine or at.factor(column) not in (0, 1) for at in places):
         return 1  # lanes that are read one by one, or whose indices fill registers
     vectors = column.extent // lanes
-    return next(n for n in (ELEMENT_VECTORS, 2, 1)
-                if vectors % n == 0 or vectors >= LONG_ROW_VECTORS * n)
+    return next(n for n in (ELEMENT_VECTORS, 2, 1) if n == 1 or (n * results < (
+        limits.vector_registers) and (vectors % n == 0 or vectors >= LONG_ROW_VECTORS * n)))
 
 
 def _everything(region: Region) -> Part:
@@ -98,13 +102,12 @@ def _scattered(region: Region, shape: tuple[int, ...]) -> list[int] | None:
     *rows, column = shape
     axes = [Var(f"d{k}", n) for k, n in enumerate(shape)]
     flat = flatten([Index.of(v) for v in axes], shape)
-    read = [(source, at) for v in region.members
+    read = [(source.dtype.bytes, at.replace({region.outer: flat})) for v in region.members
             for source, at in real_reads(v, unflatten(region.flat[v], v.shape))
             if source not in region.flat]
     if len(read) != 1 or not rows:
         return None
-    [(source, at)] = read
-    at, size = at.replace({region.outer: flat}), source.dtype.bytes
+    [(size, at)] = read
     strides = [at.factor(v) for v in axes]
     scattered = (at.is_affine and strides[-1] == 1 and all(s > 0 for s in strides)
                  and LINE_BYTES <= column * size <= SCATTER_BYTES_MAX
