@@ -203,6 +203,7 @@ def test_the_fastest_number_of_workers_is_measured_repeatedly() -> None:
     slow = sum(whole for w, whole in chosen[24:] if w == 2)
     assert 0 < slow < 0.03 * sum(whole for _, whole in chosen[24:])
     assert WorkerTrials(2, 2, 1e9, 1.0)._untried == []  # large steps follow the rule
+    assert WorkerTrials(2, 2, 1e9, 1.0, runs=20_000)._untried == [1]  # unless workers meet all the time
     assert WorkerTrials(4, 4, 70_000, 1e-4)._untried == [2, 1]  # one more worker for each 40,000 cycles
 
 
@@ -212,6 +213,17 @@ def test_a_trial_of_single_calls_outlasts_the_waking_of_workers() -> None:
     for seconds in (*[2e-5] * 450, *[3e-4] * 10, *[1e-5] * 450):
         trials.record(seconds, seconds)
     assert trials.workers == 2
+
+
+@pytest.mark.parametrize("seconds", [2e-5, 3e-3, 0.2])
+def test_one_delayed_call_decides_no_trial(seconds: float) -> None:
+    trials, chosen = WorkerTrials(2, 2, 3e7, 0.0, single=True), list[int]()
+    for call in range(4000):
+        chosen.append(trials.workers)
+        trials.record(x := seconds * (1.4 if trials.workers == 1 else 1.0) + 8e-3 * (call == 2), x)
+        if len(set(chosen)) == 2 and not trials.trial:
+            break
+    assert trials.workers == 2 and chosen.count(1) < 1000
 
 
 def test_a_disturbed_first_trial_is_repeated_soon() -> None:

@@ -21,7 +21,7 @@ from ztorch.runtime.host_program import HostProgram
 from ztorch.runtime.loaded_program import BoundCall, MemoryCall, NativeSteps
 from ztorch.runtime.native_call import NativeCall
 from ztorch.runtime.spec import FunctionSpec, ProgramSpec
-from ztorch.runtime.worker_trials import TRIED_CYCLES, WorkerTrials
+from ztorch.runtime.worker_trials import WorkerTrials, have_trials
 
 if TYPE_CHECKING:
     from ztorch.runtime.first_values import FirstValues
@@ -107,10 +107,11 @@ class Executable(HostProgram):
         """Trials for the fastest number of workers; None if the rule is enough. With little work
         per kernel, a run may be slower with more workers: it waits for memory or busy cores."""
         low = max(TRIED_KERNEL_CYCLES * function.runs, WORKER_CYCLES)
-        if self.threads == 1 or not low <= function.cycles < TRIED_CYCLES:
+        if self.threads == 1 or function.cycles < low or not have_trials(
+                function.cycles, function.runs):
             return None
         return WorkerTrials(self.workers_for(function), self.threads, function.cycles, 0.0,
-                            single=True, loops=bool(function.loops))
+                            single=True, loops=bool(function.loops), runs=function.runs)
 
 
 def check_processor(spec: ProgramSpec) -> None:

@@ -43,7 +43,8 @@ class HostSteps(NativeSteps):
         if native.trials is None:
             native.trials = WorkerTrials(native.workers, call.program.threads, cycles,
                                          cycles * FIRST_SECONDS,
-                                         loops=bool(call.function.loops))
+                                         loops=bool(call.function.loops),
+                                         runs=call.function.runs)
         self._trials = native.trials  # the native call outlives these steps
 
     @classmethod

@@ -8,12 +8,18 @@ workers are tried briefly from time to time. Results have the same bits for any 
 
 from __future__ import annotations
 
-TRIED_CYCLES = 4e7  # cycles of one worker (some 10 ms) from which a step has no trials
+import math
+
+# Cycles of one worker (some 10 ms) from which a step has no trials, unless workers meet so often
+# in it that they wait for busy cores: its kernels have fewer cycles than this (some 30 us).
+TRIED_CYCLES, SHORT_KERNEL_CYCLES = 4e7, 1e5
 AWAKE_CYCLES = 40_000  # work of a step for each further worker, if awake: some 10 microseconds
 TRIAL_SECONDS = 4e-4  # duration of a trial of steps
-# Least number of single calls in a trial, and least duration of all but the first. Their mean
-# counts: a worker whose core another process uses delays a call by up to a tenth of a second.
+# Least number of single calls in a trial, and least duration of all but the first. The mean of all
+# but the slowest counts: a worker whose core another process uses delays many calls, by up to a
+# tenth of a second; a single delay is chance.
 SINGLE_RUNS, SINGLE_SECONDS = 8, 8e-3
+LONG_RUNS, LONG_SECONDS = 3, 0.1  # the same for calls that take longer than such delays
 TRIALS_SHARE = 0.01  # share of the run time for trials of numbers that were slower
 # The same for single calls, by the trials of a number until then. The first ones are often
 # disturbed: for up to a second, the system moves threads that have just started.
@@ -25,7 +31,17 @@ SLOW_SHARE = 0.25  # weight of a slower measurement, which another process may h
 SLOW_SECONDS = 0.05  # duration of single calls that get this weight together
 TIMED_SECONDS = 5e-4  # one single call is timed per this duration, as timing takes some 2 us
 MAX_SLOWDOWN = 2.0  # a slower measurement counts as at most this multiple of the previous one
-MAX_DELAY = 8.0  # a single call of a trial counts as at most this multiple of the trial's median
+MAX_DELAY = 8.0  # a single call of a trial counts as at most this multiple of its fastest one
+
+
+def have_trials(cycles: float, runs: int) -> bool:
+    """Whether steps of so many cycles of one worker and runs of kernels are short enough for
+    trials, or have kernels that are.
+
+    >>> have_trials(1e9, 20), have_trials(1e9, 20_000)
+    (False, True)
+    """
+    return cycles < max(TRIED_CYCLES, SHORT_KERNEL_CYCLES * runs)
 
 
 class WorkerTrials:
@@ -40,6 +56,7 @@ class WorkerTrials:
             Default: `False`.
         loops: Whether there are loops that one worker may run by itself while others wait. Such a
             number of workers is negative. Default: `False`.
+        runs: The number of runs of kernels. Default: `1`.
 
     Examples:
         >>> trials = WorkerTrials(rule=1, most=2, cycles=1e5, guess=1e-3)
@@ -50,14 +67,15 @@ class WorkerTrials:
     """
 
     def __init__(self, rule: int, most: int, cycles: float, guess: float,
-                 single: bool = False, loops: bool = False):
+                 single: bool = False, loops: bool = False, runs: int = 1):
         counts = {rule: None}  # in the order of trials
-        if most > 1 and cycles < TRIED_CYCLES:
+        if most > 1 and have_trials(cycles, runs):
             counts |= {max(1, min(most, int(cycles / AWAKE_CYCLES) + 1)): None, 1: None}
             counts |= {-n: None for n in counts if loops and n > 1}
         self._untried = list(counts)[1:]
-        # Least number and seconds of native calls in a trial.
-        self._min_trial = (SINGLE_RUNS, SINGLE_SECONDS) if single else (1, 0.0)
+        # Least numbers and seconds of native calls in a trial.
+        self._min_trials = ((1, 0.0),) if not single else (
+            (SINGLE_RUNS, SINGLE_SECONDS), (LONG_RUNS, LONG_SECONDS))
         self._full_weight_seconds = SLOW_SECONDS if single else TRIAL_SECONDS
         self._single, self._timed_seconds = single, TIMED_SECONDS if single else 0.0
         self._run_seconds: list[float] = []  # of each single call of a trial
@@ -69,6 +87,8 @@ class WorkerTrials:
         self.trial = True  # whether the next native call is part of a trial
         self._seconds: dict[int, float] = {}  # seconds of a step by number of workers
         self._trial_seconds = 0.0  # seconds of the current trial
+        self._judged_seconds = 0.0  # the same without delays, on which its end depends
+        self._fastest_run = math.inf  # seconds of its fastest run
         self._last_trial_seconds: dict[int, float] = {}  # seconds of the last trial of each number
         self._trials: dict[int, int] = {}  # finished trials of each number
         self._fastest_trial: dict[int, float] = {}  # seconds of a step in the fastest of them
@@ -90,15 +110,20 @@ class WorkerTrials:
             # The first single call of a trial starts or wakes workers, and is not judged.
             self._trial_runs += 1
             first = self._single and self._trial_runs == 1
-            self._trial_seconds += 0.0 if first else total
-            if self._trial_runs < self._min_trial[0] or self._trial_seconds < self._min_trial[1]:
+            if not first:
+                self._trial_seconds += total
+                self._fastest_run = min(seconds, self._fastest_run)
+                self._judged_seconds += min(total, MAX_DELAY * self._fastest_run)
+            if not any(self._trial_runs >= runs and self._judged_seconds >= least
+                       for runs, least in self._min_trials):
                 return
             self._last_trial_seconds[last] = self._trial_seconds
             self._trials[last] = self._trials.get(last, 0) + 1
-            self._trial_seconds, self._trial_runs = 0.0, 0
+            self._trial_seconds, self._judged_seconds, self._trial_runs = 0.0, 0.0, 0
+            self._fastest_run = math.inf
             if self._single:
-                judged, self._run_seconds = sorted(self._run_seconds[1:]), []
-                most = MAX_DELAY * judged[len(judged) // 2]
+                judged, self._run_seconds = sorted(self._run_seconds[1:])[:-1], []
+                most = MAX_DELAY * judged[0]
                 mean = sum(min(seconds, most) for seconds in judged) / len(judged)
                 self._seconds[last] = mean
                 self._fastest_trial[last] = min(mean, self._fastest_trial.get(last, mean))
