@@ -11,6 +11,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
 from ztorch.ops.blending import blend
 from ztorch.ops.formulas import as_floats
+from ztorch.ops.pool_gradients import POOLED, windows_last
 from ztorch.ops.reduction import widened
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings
 
@@ -32,9 +33,9 @@ def _pool_numpy(x: Any, size: Sizes, stride: Sizes | None, padding: Any, take: A
 
 
 def _windows_of(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
-                value: Any) -> tuple[Value, Shape, list[Shape]]:
+                value: Any) -> tuple[Value, Shape, list[Shape], tuple[Value, dict[str, Shape]]]:
     """(batch, *positions, *places, channels), which axes places are, and for each axis how many
-    places of each position are not padding."""
+    places of each position are not padding; the padded tensor, and how its windows lie."""
     if x.rank < 3:
         raise shape_error("pooling needs (batch, *axes, channels), not", x.shape)
     axes = tuple(range(1, x.rank - 1))
@@ -46,12 +47,11 @@ def _windows_of(x: Value, size: Sizes, stride: Sizes | None, padding: Any,
     if any(a + n + b < k for a, n, b, k in zip(low, x.shape[1:-1], high, size, strict=True)):
         raise shape_error("pooling windows are larger than the inputs:", size, x.shape,
                           fix="use a smaller pool_size, or padding='same'")
-    windows = OPS.windows(pad_axes(x, low, high, value), axes, size, stride)
-    last = x.rank - 1  # of channels, which move to the end, where they fill vectors
-    windows = OPS.transpose(windows, (*range(last), *range(last + 1, windows.rank), last))
+    padded, how = pad_axes(x, low, high, value), {"axes": axes, "size": size, "stride": stride}
+    windows, places = windows_last(padded, **how)
     inside = [tuple(min(i * s - a + k, n) - max(i * s - a, 0) for i in range(windows.shape[axis]))
               for axis, n, a, k, s in zip(axes, x.shape[1:], low, size, stride, strict=False)]
-    return windows, tuple(range(last, windows.rank - 1)), inside
+    return windows, places, inside, (padded, how)
 
 
 @op(Sample(((2, 6, 3),), {"size": 2}),
@@ -82,8 +82,11 @@ def max_pool(x: Value, size: Sizes, stride: Sizes | None = None, padding: Any = 
     """
     if not (x.dtype.is_float or x.dtype.is_int):
         raise shape_error(f"ops.max_pool takes numbers, not {x.dtype}", fix="cast it first")
-    windows, places, _ = _windows_of(x, size, stride, padding, identity("max", x.dtype))
-    return OPS.max(windows, axis=places)
+    windows, places, _, (padded, how) = _windows_of(
+        x, size, stride, padding, identity("max", x.dtype))
+    y = OPS.max(windows, axis=places)
+    overlap = any(k > s for k, s in zip(how["size"], how["stride"], strict=True))
+    return POOLED(OPS.stop_gradient(y), padded, **how) if overlap else y
 
 
 @op(Sample(((2, 6, 3),), {"size": 2}), Sample(((1, 6, 6, 3),), {"size": 3, "stride": 1}),
@@ -111,7 +114,7 @@ def average_pool(x: Value, size: Sizes, stride: Sizes | None = None,
         (1, 3, 3)
     """
     [x] = as_floats(x)
-    windows, places, inside = _windows_of(x, size, stride, padding, 0)
+    windows, places, inside, _ = _windows_of(x, size, stride, padding, 0)
     counts = np.ones((1,) * (x.rank - 1))
     for axis, along in enumerate(inside):
         counts = counts * np.reshape(along, [-1 if a == axis else 1 for a in range(x.rank - 1)])

@@ -89,7 +89,7 @@ class MmaTile(Block):
         """Whether a thread has registers for its sums, and for `loaded` ones of strips; None:
         copies to shared memory pass none."""
         if loaded is not None:
-            return self.sum_registers + loaded <= MMA_REGISTERS
+            return self.sum_registers + self.split_registers + loaded <= MMA_REGISTERS
         fast = grid.unit.subgroup_products >= MMA_STAGED_RATE and not self.shape.split
         return self.sum_registers <= (MMA_STAGED_SUMS if fast else MMA_REGISTERS)
 

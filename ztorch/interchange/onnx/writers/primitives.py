@@ -42,7 +42,8 @@ def _range(w: Writer, v: Value, axis: int) -> None:
 # -- movement --------------------------------------------------------------------------------------
 
 
-@primitive("stop_gradient", "custom_gradient", "rows", "convolved", "blended", "windowed")
+@primitive("stop_gradient", "custom_gradient", "rows", "convolved", "blended", "windowed",
+           "pooled")
 def _same(w: Writer, v: Value) -> None:
     x = v.args[0]
     if x in w.numbers:
