@@ -38,6 +38,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.fuse import fuse
 from ztorch.lower.nests import nests_of, propose
 from ztorch.lower.plan import KernelStep
+from ztorch.lower.plan_schedule import PlanSchedule
 from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.schedule import KINDS, IllegalSchedule, Schedule, parse
 
@@ -166,6 +167,8 @@ def test_schedules_equal_their_text(data: st.DataObject) -> None:
     schedule = cls(**{f.name: data.draw(st.lists(number, max_size=4).map(tuple) if "tuple" in str(f.type)
                                         else number) for f in fields(cls)})
     assert parse(repr(schedule)) == schedule and parse(f"  {schedule!r}\n") == schedule
+    if cls is PlanSchedule:  # of a function, which has no tile
+        return
     assert schedule.tile(8).replace("x", "").replace("mma", "").replace("async", "").replace("roles", "").replace(
         "windows", "").isdigit()
 
@@ -284,5 +287,5 @@ def test_rules_propose_for_every_kind_of_region() -> None:
                           (trained, HOPPER), (wide, TARGETS["avx2"].limits)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)
-    # a kernel says the one itself, and no rule proposes the other yet
-    assert kinds == {k for k in KINDS if k} - {"threads", "grid_attention_roles"}
+    # one is that of a function, one is said by the kernel, and no rule proposes the last yet
+    assert kinds == {k for k in KINDS if k} - {"plan", "threads", "grid_attention_roles"}

@@ -90,7 +90,7 @@ L = zt.layers
 model = zt.Sequential([L.Input((19,)), L.Dense(37, activation="gelu"), L.Dense(5)])
 for again in (False, True, True):
     report = model.tune(batch_size=7, threads=1, again=again)
-print(*sorted(k.file_name for k in report.kernels))
+print(*sorted(k.file_name for k in (*report.kernels, *report.plans)))
 """
 
 

@@ -12,6 +12,7 @@ from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.plan import Chooser
 from ztorch.lower.region import Region, is_view, real_reads
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
 from ztorch.lower.schedule import Schedule
@@ -48,11 +49,12 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
 
     def record(kernel: RegionKernel) -> Schedule | None:
         kernels.setdefault(kernel.key, kernel)
-        return None if tuned is None else tuned(kernel)
+        return None if tuned is None else tuned.kernel(kernel)
 
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
-    plans = plan_functions(graphs, target, declare_states(graphs, target), watch, chooser=record)
+    chooser = Chooser(record) if tuned is None else tuned._replace(kernel=record)
+    plans = plan_functions(graphs, target, declare_states(graphs, target), watch, chooser=chooser)
     return {name: [PlannedKernel(step, count, kernels[step.key])
                    for step, count in zip(plan.steps, plan.run_counts(), strict=True)]
             for name, plan in plans.items()}

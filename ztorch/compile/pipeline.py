@@ -41,6 +41,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.host.settings import current
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Chooser, Plan, Schedules, lower
+from ztorch.lower.plan_schedule import PlanSchedule
 from ztorch.lower.recompute import LimitTooSmall
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.runtime.devices import resolve
@@ -149,7 +150,8 @@ def garbage_collection_paused() -> Iterator[None]:
 def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
                       optional: tuple[str, ...] = passes.DEFAULT, fusion: bool = True,
                       schedules: Schedules | None = None,
-                      memory_limit: int | None = None, threads: int | None = None) -> Compiled:
+                      memory_limit: int | None = None, threads: int | None = None,
+                      plan: PlanSchedule | None = None) -> Compiled:
     """All stages except `load`. The target need not be in this machine.
 
     Args:
@@ -164,13 +166,17 @@ def compile_functions(functions: Mapping[str, Graph], target: Target, name: str,
         memory_limit: Maximum size of the arena; kernels may then run again. Default: `None`.
         threads: The worker threads for which measured schedules are taken; None: one per core.
             Default: `None`.
+        plan: The plan of each function. Default: `None`, a measured one or that of the rules.
     """
     watch = Watch()
     at("simplify graphs")
     graphs = simplify(functions, optional, watch)
     params = declare_states(functions, target)
+    chooser = tuned_chooser(target, threads)
+    if plan is not None:
+        chooser = Chooser(chooser.kernel if chooser else lambda kernel: None, lambda graph: plan)
     plans = plan_functions(graphs, target, params, watch, fusion, schedules=schedules,
-                           memory_limit=memory_limit, chooser=tuned_chooser(target, threads))
+                           memory_limit=memory_limit, chooser=chooser)
     spec = describe_program(name, target, plans, params)
     if target.limits.grid is None:
         cpu = cpu_code(plans, target, spec, watch)

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ztorch.abi import AGAIN
 from ztorch.graph.body import Body, arguments
@@ -19,6 +20,7 @@ from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.own_parts import workers_apart
 from ztorch.lower.params import Params
 from ztorch.lower.placement import Placement
+from ztorch.lower.plan_schedule import APART, HEAVY_APART, RECOMPUTED, RULES, PlanSchedule
 from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import cached_reads
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
@@ -33,8 +35,13 @@ from ztorch.terminal.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
 Schedules = Mapping[str, Schedule | str]
-# Returns a schedule for a kernel, such as a measured one; None: that of the rules.
-Chooser = Callable[[RegionKernel], Schedule | None]
+
+
+class Chooser(NamedTuple):
+    """Schedules in place of those of the rules, such as measured ones."""
+
+    kernel: Callable[[RegionKernel], Schedule | None]  # None: that of the rules
+    plan: Callable[[Graph], PlanSchedule] = lambda graph: RULES  # for a function
 
 
 @dataclass(frozen=True)
@@ -82,12 +89,14 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     its name without the tile size; `chooser` is called for all other kernels. With `memory_limit`,
     kernels run again so that the arena stays within so many bytes."""
     at(f"fuse {name}")
-    graph = prepare(graph, limits, derived)
+    choice = RULES if chooser is None else chooser.plan(graph)
+    choice = choice if fusion else replace(choice, fusion=APART)
+    graph = prepare(graph, limits, derived, layouts=choice.layout > 0)
     if derived is not None:
         graph = derived.take(graph)
     if memory_limit is None and not graph.recomputed:
         graph = with_insets(graph, only_longer_rows=limits.grid is not None)
-    placement = _placed(graph, graph.leaves("input"), {}, limits, params, fusion, name,
+    placement = _placed(graph, graph.leaves("input"), {}, limits, params, choice.fusion, name,
                         memory_limit)
     steps, loops = _Steps(name, schedules or {}, chooser).of(placement)
     accesses = [[*map(BufferAccess, s.locations, s.writes)] for s in steps]
@@ -104,7 +113,7 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
 
 
 def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int], limits: Limits,
-            params: Params, fusion: bool, function: str = "",
+            params: Params, fusion: int, function: str = "",
             memory_limit: int | None = None) -> Placement:
     """The regions of a graph and the locations of their buffers, also for the bodies of loops.
     `carries`: for each carry, the distance in bytes from its state before an iteration to the next.
@@ -125,9 +134,11 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
                               carries=carries, bodies=bodies, in_outputs=in_outputs,
                               parallel=parallel)
     fused = functools.partial(
-        fuse, graph, fusion, rematerialize=limits.grid is not None, parallel=parallel,
+        fuse, graph, fusion != APART, parallel=parallel,
+        rematerialize=limits.grid is not None or fusion == RECOMPUTED,
         shared_tiles=int(limits.processor.l2_bytes * L2_SHARE) if limits.grid is None else 0,
-        light_epilogues=limits.grid is not None and limits.grid.asynchronous_products)
+        light_epilogues=fusion == HEAVY_APART or (
+            limits.grid is not None and limits.grid.asynchronous_products))
     regions = fused()
     placement = place(graph, regions)
     while most and placement.too_many_buffers():
@@ -177,7 +188,7 @@ class _Steps:
         if override is not None:
             kernel.chosen = nests.checked(override, kernel.region, kernel.limits, kernel.key)
         elif self.chooser is not None:
-            kernel.chosen = self.chooser(kernel)
+            kernel.chosen = self.chooser.kernel(kernel)
             kernel.tuned = kernel.chosen is not None
         return kernel
 

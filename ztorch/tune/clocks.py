@@ -39,6 +39,7 @@ class Clock(ABC):
     most = 10  # schedules of a stage, the most promising ones
     share = MEASURED_SHARE
     threads = 0  # that share a kernel, by which its file is known; 0: those of a GPU
+    runs_programs = False  # whether whole programs can be timed here, too
 
     def __init__(self, target: Target):
         self.target = target
@@ -61,6 +62,8 @@ class ProcessorClock(Clock):
         target: The target, which this machine must run.
         threads: The worker threads of the program; None: one per core.
     """
+
+    runs_programs = True
 
     def __init__(self, target: Target, threads: int | None):
         _need_this_machine(target)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from ztorch.compile import tuned_files
 from ztorch.compile.tuned_files import TunedKernel
+from ztorch.compile.tuned_schedules import any_schedule
 from ztorch.errors import ConfigError, FileError
 from ztorch.files.atomic import need_name, write_atomic
 from ztorch.files.kinds import ListOf, OneOf
 from ztorch.files.parsing import parsing
 from ztorch.files.schema import Record, field
-from ztorch.lower import schedule
 
 FORMAT = "ztorch tuned schedules 1"
 MAX_KERNELS = 100_000  # largest number in a file that is imported
@@ -70,7 +70,7 @@ def import_file(path: str | os.PathLike[str]) -> int:
             raise ValueError(f"it has more than {MAX_FILE_BYTES:,} bytes")
         kernels = TunedCollection.from_json(json.loads(content)).kernels
     for kernel in kernels:
-        schedule.parse(kernel.schedule)
+        any_schedule(kernel.schedule)
     tuned_files.write(kernels)
     return len(kernels)
 

@@ -19,6 +19,8 @@ class TuningReport:
         left: The number of kernels that were not measured for lack of time. Default: `0`.
         interrupted: Whether Ctrl-C ended the tuning. Default: `False`.
         predicted: Whether times are predicted, and nothing was run. Default: `False`.
+        plans: The record of each function whose plans were measured: its layouts, and what is
+            fused. Default: `()`.
     """
 
     kernels: tuple[TunedKernel, ...]
@@ -26,11 +28,13 @@ class TuningReport:
     left: int = 0
     interrupted: bool = False
     predicted: bool = False
+    plans: tuple[TunedKernel, ...] = ()
 
     def __str__(self) -> str:
         known = len(self.kernels) - self.measured
         better = sum(k.schedule != k.rule for k in self.kernels)
-        lines = [kernel_table(self.kernels), ""] if self.kernels else []
+        rows = (*self.kernels, *self.plans)
+        lines = [kernel_table(rows), ""] if rows else []
         verb = "predicted" if self.predicted else "measured"
         lines.append(f"{self.measured} kernels {verb}, {known} known before; {better} have a "
                      "better schedule than the rules give them")

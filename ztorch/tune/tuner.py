@@ -10,17 +10,24 @@ from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
 from ztorch.compile.pipeline import declare_states, plan_functions, simplify
 from ztorch.compile.tuned_files import TunedKernel, file_name
+from ztorch.compile.tuned_schedules import chooser as tuned_chooser
+from ztorch.compile.tuned_schedules import plan_work
 from ztorch.compile.watch import Watch
 from ztorch.errors import ConfigError, FileError
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
+from ztorch.lower.plan import Chooser
+from ztorch.lower.plan_schedule import RULES
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.runtime.spec import PREPARE
 from ztorch.terminal.work_line import at, working
 from ztorch.tune.clocks import Clock, clock_for
+from ztorch.tune.plan_search import search_plans
 from ztorch.tune.report import TuningReport
 from ztorch.tune.search import search
 from ztorch.version import __version__
+
+PLANS_SHARE = 0.5  # of the time limit, after which no other plan is compiled
 
 
 @dataclass
@@ -35,8 +42,8 @@ class KernelWork:
 def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
                    seconds: float = 60.0, threads: int | None = None, again: bool = False,
                    ordinal: int | None = None) -> TuningReport:
-    """Measures schedules of the kernels of a program, those with the most work first; for a GPU
-    that is not here, predicts their times.
+    """Measures plans of the functions of a program, on a processor, and schedules of its kernels,
+    those with the most work first; for a GPU that is not here, predicts their times.
 
     Each result is stored at once, so Ctrl-C loses only the kernel that is being measured.
 
@@ -52,11 +59,13 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
     clock = clock_for(target, threads, ordinal)
     if tuned_files.folder() is None:
         raise ConfigError("tuning needs the cache, which ZTORCH_CACHE=0 turns off")
-    end = time.perf_counter() + seconds
+    begun = time.perf_counter()
+    end = begun + seconds
     results: list[TunedKernel] = []
     measured, interrupted = 0, False
     with working(f"tune {name}"):
-        work_items = kernel_works(functions, target)
+        plans = _plans(functions, target, name, clock, begun + PLANS_SHARE * seconds, again)
+        work_items = kernel_works(functions, target, clock.threads)
         for number, work in enumerate(work_items):
             cached = None if again else _cached(work.work, clock)
             if cached is None and time.perf_counter() > end:
@@ -72,12 +81,38 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
                 measured += 1
                 tuned_files.write(results[-1:])
     return TuningReport(tuple(results), measured, len(work_items) - len(results), interrupted,
-                        clock.predicted)
+                        clock.predicted, tuple(plans))
 
 
-def kernel_works(functions: Mapping[str, Graph], target: Target) -> list[KernelWork]:
+def _plans(functions: Mapping[str, Graph], target: Target, name: str, clock: Clock, until: float,
+           again: bool) -> list[TunedKernel]:
+    """The record of each function whose plans are known, or are measured now."""
+    if not clock.runs_programs:
+        return []
+    graphs = simplify(functions, passes.DEFAULT, Watch())
+    known = [None if again or not (work := plan_work(graph)) else _cached(work, clock)
+             for graph in graphs.values()]
+    if all(known):
+        return [record for record in known if record is not None]
+    plans = [TunedKernel(
+        times.work, f"plan of {times.function}", clock.machine, clock.threads, __version__,
+        repr(times.best), repr(RULES), times.seconds, times.rule_seconds)
+        for times in search_plans(functions, target, name, clock.threads, until)]
+    tuned_files.write(plans)
+    return plans
+
+
+def kernel_works(functions: Mapping[str, Graph], target: Target,
+                 threads: int | None = None) -> list[KernelWork]:
     """The distinct kernels of a program, the one with the most work first. Kernels that run only
-    once, when the program is loaded, are excluded."""
+    once, when the program is loaded, are excluded.
+
+    Args:
+        functions: The graph of each function, by name.
+        target: The target to compile for.
+        threads: Worker threads that measured plans are chosen for; None: one per core. Default:
+            `None`.
+    """
     kernels: dict[str, RegionKernel] = {}
 
     def record(kernel: RegionKernel) -> None:
@@ -86,7 +121,10 @@ def kernel_works(functions: Mapping[str, Graph], target: Target) -> list[KernelW
 
     watch = Watch()
     graphs = simplify(functions, passes.DEFAULT, watch)
-    plans = plan_functions(graphs, target, declare_states(functions, target), watch, chooser=record)
+    tuned = tuned_chooser(target, threads)
+    chooser = Chooser(record) if tuned is None else tuned._replace(kernel=record)
+    plans = plan_functions(graphs, target, declare_states(functions, target), watch,
+                           chooser=chooser)
     work_items: dict[str, KernelWork] = {}
     for plan in (plan for name, plan in plans.items() if name != PREPARE):
         for step, count in zip(plan.steps, plan.run_counts(), strict=True):

@@ -47,12 +47,13 @@ from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
 
 
 def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
-            fixed_role: str = "state", often: bool = False) -> Graph:
+            fixed_role: str = "state", often: bool = False, layouts: bool = True) -> Graph:
     """The graph with copies where a root or the operand of a kernel must be in a buffer.
 
     With `derived`, states never change, and what is packed from them is stored. In the body of a
     loop, leaves of the `fixed_role` do not change. If they are also used `often`, the cost of
-    packing them does not count.
+    packing them does not count. With `layouts`, convolutions may have another layout than the
+    model.
     """
     graph = by_others(graph, serial=limits.grid is None)
     graph = loops_outside(merged(graph))
@@ -62,7 +63,8 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     else:
         graph = with_shared_heads(graph)
     graph = in_blocks(graph, limits)
-    graph = loops_over_k(with_fewest_transposes(strip_mined(graph, limits)), limits)
+    graph = strip_mined(graph, limits)
+    graph = loops_over_k(with_fewest_transposes(graph) if layouts else graph, limits)
     graph = without_borders(graph, limits)
     if limits.grid is not None:
         graph = cse(graph)  # rewrites of several values may share operands
