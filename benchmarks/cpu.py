@@ -18,6 +18,7 @@ from benchmarks import (
     convolution_passes,
     generation,
     images,
+    integers,
     kernels,
     machine,
     matmul,
@@ -37,6 +38,7 @@ RESULTS = Path(__file__).parent / "results"
 SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "machine": machine.run,
     "matmul": matmul.run,
+    "integers": integers.run,
     "mlp": mlp.run,
     "training": training.run,
     "conv": convolution.run,

@@ -143,17 +143,23 @@ def onnx_session(path: Path | bytes, threads: int) -> Any:
 
 
 def onnx_op(name: str, inputs: Arrays, threads: int, domain: str = "",
+            weights: Arrays | None = None, result: str = "float32",
             **attributes: Any) -> Callable[[], np.ndarray] | None:
-    """One operator of ONNX Runtime, its arrays bound; None without it, or where AVX-512 is hidden
-    from the others: it cannot be told."""
+    """One operator of ONNX Runtime, its arrays bound, those of `weights` stored in the file; None
+    without it, or where AVX-512 is hidden from the others: it cannot be told."""
     onnx = module("onnx")
     if not onnx or not module("onnxruntime") or "ATEN_CPU_CAPABILITY" in os.environ:
         return None
-    helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
+    helper, stored = onnx.helper, weights or {}
+
+    def declared(n: str, d: Any, shape: Any) -> Any:
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(d))
+        return helper.make_tensor_value_info(n, kind, shape)
+
     graph = helper.make_graph(
-        [helper.make_node(name, list(inputs), ["y"], domain=domain, **attributes)], name,
-        [helper.make_tensor_value_info(n, f32, x.shape) for n, x in inputs.items()],
-        [helper.make_tensor_value_info("y", f32, None)])
+        [helper.make_node(name, [*inputs, *stored], ["y"], domain=domain, **attributes)], name,
+        [declared(n, x.dtype, x.shape) for n, x in inputs.items()], [declared("y", result, None)],
+        [onnx.numpy_helper.from_array(x, n) for n, x in stored.items()])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     file = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
     session = onnx_session(file, threads)

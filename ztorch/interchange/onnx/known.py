@@ -7,6 +7,7 @@ import numpy as np
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.value import Value, topological
 
+EXPANDED = 1 << 16  # bytes of floats that are not stored in place of fewer bytes
 LIMIT = 1 << 20  # elements: larger arrays are not computed while importing
 
 
@@ -21,8 +22,11 @@ def constant_numbers(x: Value) -> np.ndarray | None:
 
 
 def folded(x: Value) -> np.ndarray | Value:
-    """A value as numbers if it depends only on constants and is small, else the value itself."""
-    numbers = constant_numbers(x) if x.dtype.in_numpy else None
+    """A value as numbers if it depends only on constants and is small, else the value itself.
+    Quantized weights stay as they are: codes take less memory, and integer products read them."""
+    codes = sum(v.nbytes for v in topological([x]) if v.op.kind == "leaf")
+    expands = x.dtype.is_float and x.nbytes > max(EXPANDED, codes)
+    numbers = constant_numbers(x) if x.dtype.in_numpy and not expands else None
     return x if numbers is None else numbers
 
 

@@ -1,10 +1,10 @@
 """Moves work on constant weights out of the step, into a function that runs once.
 
-In a program that only predicts, a value that depends on weights alone (packed for a product,
-transposed, scaled) is the same in every call. It becomes a derived state. If it only rearranges one
-weight that nothing else reads, only the packed form is stored, and loading or setting the weight
-packs it. All other derived states are computed by the function `prepare`, which runs when the
-program is loaded and whenever weights are set.
+In a program that only predicts, a value that depends on weights and constants alone (packed for a
+product, transposed, scaled) is the same in every call. It becomes a derived state. If it only
+rearranges one weight that nothing else reads, only the packed form is stored, and loading or
+setting the weight packs it. All other derived states are computed by the function `prepare`, which
+runs when the program is loaded and whenever weights are set.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Derived:
         packs it, so that it is stored once."""
         return self.panels.setdefault(self._number(v), count)
 
-    def _is_constant(self, state: Value) -> bool:
-        return state.attrs["role"] == "state" and state.attrs["name"] not in self.changing
+    def _is_constant(self, v: Value) -> bool:
+        return v.attrs["role"] == "constant" or (
+            v.attrs["role"] == "state" and v.attrs["name"] not in self.changing)
 
     def take(self, graph: Graph) -> Graph:
         """The graph with derived states in place of the values that depend on states alone, if the
@@ -113,10 +114,16 @@ class Derived:
         """The value number of v: equal computations have the same number."""
         for w in topological([v], self._numbers):
             if w not in self._numbers:
-                key = (("leaf", w.attrs["name"]) if w.op.kind == "leaf" else
+                key = (_leaf_key(w) if w.op.kind == "leaf" else
                        (w.op, attribute_key(w.attrs), *(self._numbers[a] for a in w.args)))
                 self._numbers[w] = self._keys.setdefault(key, len(self._keys))
         return self._numbers[v]
+
+
+def _leaf_key(v: Value) -> tuple:
+    """The key of a state, or of a constant, whose name is that of others of its size."""
+    is_constant = v.attrs["role"] == "constant"
+    return ("leaf", v.attrs["name"], id(v.attrs["data"]) if is_constant else 0)
 
 
 def _all_but_fills(constant: Mapping[Value, bool], v: Value) -> bool:
@@ -126,7 +133,7 @@ def _all_but_fills(constant: Mapping[Value, bool], v: Value) -> bool:
 
 
 def _order(v: Value) -> Order | None:
-    """The order in which a value holds the numbers of its one source; None if it computes, or if it
+    """The order in which a value holds the numbers of its one state; None if it computes, or if it
     repeats or drops numbers."""
     shape, steps = v.shape, []
     while v.args:
@@ -142,7 +149,7 @@ def _order(v: Value) -> Order | None:
         else:
             return None
         v = v.args[0]
-    return Order(shape, tuple(reversed(steps)))
+    return Order(shape, tuple(reversed(steps))) if v.attrs["role"] == "state" else None
 
 
 def _computed(v: Value) -> Iterator[Value]:

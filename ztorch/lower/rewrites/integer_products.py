@@ -18,11 +18,13 @@ from ztorch.dtypes import i32
 from ztorch.graph.op import OPS, first_value
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.region import COPY
+from ztorch.lower.index import Index, Var
+from ztorch.lower.region import COPY, view_of
 from ztorch.lower.rewrites.split_reductions import split_reduction
 
 Bounds = tuple[int, int]  # the least number and the largest
 _PAIR = -(1 << 15), (1 << 15) - 1
+_SIGNED, _UNSIGNED = (-128, 127), (0, 255)  # bytes
 
 
 def bounds(v: Value) -> Bounds:
@@ -64,31 +66,59 @@ def in_words(v: Value, limits: Limits, prepared: Callable[[Value], Value]) -> Va
     """
     if v.dtype is not i32 or v.attrs or limits.lanes(i32) == 1:
         return None
-    a, b = v.args
-    left, right = bounds(a), bounds(b)
-    if limits.byte_dots and all(high - low <= 255 for low, high in (left, right)):
-        return _by_bytes(v, left, right, prepared)
-    if all(_PAIR[0] <= low and high <= _PAIR[1] for low, high in (left, right)):
-        return prepared(_product(v, a, b, "dot2", 2))
+    if limits.byte_dots and (y := _by_bytes(v, prepared)) is not None:
+        return y
+    if all(_PAIR[0] <= low and high <= _PAIR[1] for low, high in map(bounds, v.args)):
+        return prepared(_product(v, v.args[0], v.args[1], "dot2", 2))
     return None
 
 
-def _by_bytes(v: Value, left: Bounds, right: Bounds,
-              prepared: Callable[[Value], Value]) -> Value:
-    """The product of bytes, unsigned times signed. Numbers of other ranges are shifted to them:
+def _by_bytes(v: Value, prepared: Callable[[Value], Value]) -> Value | None:
+    """The product of bytes, unsigned times signed; None if bytes do not hold the operands.
 
         (a + c) @ (b + d) = a @ b + c * (sums of columns of b) + d * (sums of rows of a) + k * c * d
     """
-    (a, b), k = v.args, v.args[0].shape[-1]
-    c = 0 if left[0] >= 0 and left[1] <= 255 else left[0]
-    d = 0 if right[0] >= -128 and right[1] <= 127 else right[0] + 128
-    a, b = a - c if c else a, b - d if d else b
+    left, right = _bytes(v.args[0], -1, _UNSIGNED), _bytes(v.args[1], -2, _SIGNED)
+    if left is None or right is None:
+        return None
+    (a, c), (b, d) = left, right
     y = prepared(_product(v, a, b, "dot4", 4))
-    if c:
+    if c is not None:
         y = y + split_reduction(OPS.sum(b, axis=-2, keepdims=True), None) * c
-    if d:
+    if d is not None:
         y = y + split_reduction(OPS.sum(a, axis=-1, keepdims=True), None) * d
-    return y + k * c * d if c and d else y
+    return y if c is None or d is None else y + c * d * v.args[0].shape[-1]
+
+
+def _bytes(x: Value, axis: int, byte: Bounds) -> tuple[Value, Value | None] | None:
+    """An operand as bytes and what was subtracted from it, which does not vary along an axis, if
+    anything was; None if bytes do not hold such differences."""
+    low, high = bounds(x)
+    if byte[0] <= low and high <= byte[1]:
+        return x, None
+    if high - low <= 255:
+        return x - (low - byte[0]), OPS.full((), low - byte[0], i32)
+    zero = unvaried(x.args[1], axis) if x.op.opcode == "sub" else None
+    if zero is None or (codes := _bytes(x.args[0], axis, byte)) is None:
+        return None
+    return codes[0], -zero if codes[1] is None else codes[1] - zero
+
+
+def unvaried(v: Value, axis: int) -> Value | None:
+    """A tensor that does not vary along an axis, with one element along it; None if it may vary.
+
+    >>> from ztorch.graph.op import leaf
+    >>> x = leaf("input", "x", (3, 1), "float32")
+    >>> unvaried(OPS.broadcast_to(x, (3, 4)), -1).shape, unvaried(OPS.broadcast_to(x, (3, 4)), 0)
+    ((3, 1), None)
+    """
+    axis = range(v.rank)[axis]
+    along = [Var(f"d{k}", n) for k, n in enumerate(v.shape)]
+    base = view_of(v, [Index.of(var) for var in along])
+    if base is not None and base[1].mentions(along[axis]):
+        return None
+    size = tuple(1 if k == axis else n for k, n in enumerate(v.shape))
+    return v if v.shape == size else OPS.slice(v, (0,) * v.rank, (1,) * v.rank, size)
 
 
 def _product(v: Value, a: Value, b: Value, dot: str, parts: int) -> Value:

@@ -8,7 +8,7 @@ from ztorch.graph.body import SHARED
 from ztorch.graph.merging import merged
 from ztorch.graph.op import OPS
 from ztorch.graph.passes import cse
-from ztorch.graph.rewrite import by_others
+from ztorch.graph.rewrite import by_others, filled
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
@@ -100,14 +100,15 @@ class _Preparation:
                 self.results.setdefault(v.args[0], []).append(v)
         self.transposed_copies: dict[tuple[Value, int], Value] = {}
         self.iterations_contiguous: set[Value] = set()  # results stored with iterations contiguous
-        self.fixed: set[Value] = set()  # values made of states alone
+        self.fixed: set[Value] = set()  # values made of states, constants and fills
         self.inner_roots = set(graph.roots) if self.in_body else set()
         self.depth: dict[Value, int] = {}  # of views: the longest chain that a reader looks through
 
     def run(self) -> Graph:
         """The prepared graph."""
         for v in self.graph.nodes():
-            if v.attrs.get("role") == self.fixed_role or (v.args and self.fixed.issuperset(v.args)):
+            if v.attrs.get("role") in (self.fixed_role, "constant") or (
+                    (v.args or filled(v)) and self.fixed.issuperset(v.args)):
                 self.fixed.add(v)
             if v.args and v.args[0] in self.iterations_contiguous:  # with the same layout as v
                 self.new[v] = self.new[v.args[0]]

@@ -34,6 +34,7 @@ from ztorch.lower.region import COPY, view_of, without_copies
 from ztorch.lower.rewrites.deep_products import depth_of_parts, in_sums, is_deep
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.integer_products import in_words
+from ztorch.lower.rewrites.quantized_products import of_integers
 from ztorch.lower.rewrites.split_floats import SplitFloats
 from ztorch.lower.rewrites.split_reductions import split_reduction, widened
 from ztorch.lower.rewrites.winograd import KERNEL_SLOPES, RESULTS_OF, transformed, transformed_slope
@@ -95,11 +96,13 @@ class ProductRewrites:
             is_long = slopes[0].shape[-1] >= 2 * PRODUCT_DEPTH
             prepared = self._in_parts if is_long else self.prepared
             return KERNEL_SLOPES(prepared(v.op(*slopes), False))
-        if is_deep(v):
+        packs = fixed or v.shape[-2] > 1  # else packing B takes longer than words save
+        total = of_integers(v, lambda part: self.prepared(part, fixed)) if packs else None
+        if total is None and is_deep(v):
             return self._in_parts(v, fixed)
-        words = in_words(v, limits, lambda part: self._tiled(part, fixed)) if (
-            fixed or v.shape[-2] > 1) else None  # packing B for one row takes longer than it saves
-        return self._tiled(v, fixed) if words is None else words
+        if total is None and packs:
+            total = in_words(v, limits, lambda part: self._tiled(part, fixed))
+        return self._tiled(v, fixed) if total is None else total
 
     def _tiled(self, v: Value, fixed: bool) -> Value:
         """The product with operands in place, copied or packed."""
@@ -179,9 +182,7 @@ class ProductRewrites:
     def _as_views(self, v: Value) -> Value:
         """The product of operands that are views of tensors in memory: padding, windows and copies
         are not stored."""
-        for x in v.args:
-            if x not in self.views:
-                self.views[x] = seen_through(x)
+        self.views |= {x: seen_through(x) for x in v.args if x not in self.views}
         return self._in_16_bits(_product_of(v, *(self.views[x] for x in v.args)))
 
     def _bordered(self, v: Value) -> Value | None:
