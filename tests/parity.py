@@ -232,6 +232,7 @@ def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
             v = job.alone("j").leaves("input")[place.offset]
             held[m.name][:] = stored(v.dtype, v.attrs["fed"]).reshape(-1)
         else:
+            assert not out, f"{m.name} is no input and not written: a constant, say"
             out = m.name
     return held, out
 

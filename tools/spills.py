@@ -58,13 +58,13 @@ def kernels_of(model: str, dtype: str, function: str, made_for: Target) -> dict[
 
 def renew(folder: Path, case: str, kernels: Mapping[int, Kernel], made_for: Target) -> bool:
     """Writes a line of the table, in place of an earlier one; False where that one was of the same
-    text."""
+    text and of no spills."""
     earlier = report.sections(folder / "spills.json").get("spills")
     texts, symbols = assembled_modules(kernels, made_for)
     digest = hashlib.sha256("\n".join([ptx.assembler_versions(), *texts]).encode()).hexdigest()
     text = digest[:DIGITS]
-    if earlier and any((line["case"], line["device"], line.get("text"))
-                       == (case, made_for.chip, text) for line in earlier.lines):
+    same = {"case": case, "device": made_for.chip, "text": text, "spilled": "none"}
+    if earlier and any(same.items() <= line.items() for line in earlier.lines):
         return False
     used = resources_of(texts, symbols, made_for)
     section = Section("spills", "Kernels that spill, by chip", "registers of a thread")
