@@ -131,9 +131,9 @@ def while_loop(cond: Callable[..., Any], body: Callable[..., Any], init: Any,
         body: `body(state)`, or with parts in the same way, returns the next state, of the same
             shapes and dtypes.
         init: The first state: a tensor, or dicts, lists and tuples of tensors.
-        max_steps: Maximum number of iterations. Programs have a fixed size, so there must be a
-            limit, which Keras calls `maximum_iterations`. A CPU stops when the condition fails; other devices run all iterations, and those
-            after the end have no effect.
+        max_steps: Maximum number of iterations, which Keras calls `maximum_iterations`. Programs
+            have a fixed size, so there must be a limit. A CPU stops when the condition fails; other
+            devices run all iterations, and those after the end have no effect.
 
     Returns:
         The last state.
