@@ -57,7 +57,7 @@ def _twice(names: Iterable[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
 
 
-def unseen_counters(t: Scope, s: ast.For) -> dict[str, bool]:
+def unseen_counters(t: ExpressionRules, s: ast.For) -> dict[str, bool]:
     """Counters of loops inside a loop whose bounds are elements of arrays, and whether that holds
     for the first bound."""
     arrays = {n for n, v in t.env.items() if isinstance(v.value, LoopTensor) and v.value.shape}
@@ -67,7 +67,8 @@ def unseen_counters(t: Scope, s: ast.For) -> dict[str, bool]:
             data |= {*assigned([n])}
     bounds: dict[str, list[list[bool]]] = {}
     for n in ast.walk(s):
-        if isinstance(n, ast.For) and isinstance(n.iter, ast.Call) and n is not s:
+        if isinstance(n, ast.For) and isinstance(n.iter, ast.Call) and n is not s and (
+                _function(t, n.iter.func) not in (enumerate, zip)):
             ends = [_is_data(x, arrays, data) for x in n.iter.args]
             for name in assigned([n.target]):
                 bounds.setdefault(name, []).append(ends)

@@ -27,7 +27,8 @@ def _filled(number: Any) -> FunctionRule:
     def rule(a: TileArithmetic, shape: Any, dtype: Any = f64) -> Any:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         if not all(isinstance(n, int) for n in sizes):
-            raise BadCall("the shape of an array must be known while compiling, not data")
+            raise BadCall("the shape of an array must be known while compiling, not data or a "
+                          "counter; make the largest that it can be, and use a part of it")
         return LoopTensor(OPS.full(sizes, number, dtype_from(dtype)))
     return rule
 

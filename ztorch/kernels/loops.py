@@ -14,6 +14,7 @@ from ztorch.kernels.block_loops import run_blocks
 from ztorch.kernels.control_flow import END_FLAG
 from ztorch.kernels.counters import inner_counters, known_numbers, unseen_counters
 from ztorch.kernels.dependence import Counters, conflict, written_from_before
+from ztorch.kernels.item_loops import FIX, known_items, over_numbers
 from ztorch.kernels.known_functions import grid
 from ztorch.kernels.ordered_loops import run_in_order
 from ztorch.kernels.row_loops import DataBounds, run_rows
@@ -57,12 +58,17 @@ class LoopRules(AssignmentRules):
             ends = [x for n in call.args for x in self.spread(n)]
             self._run_range(s, *self._span(s, ends))
             return
-        items = self.value(s.iter)
-        if not isinstance(items, tuple):
+        items = known_items(self, s)
+        numbered = over_numbers(self, s) if items is None else None
+        if numbered is not None and function is not np.arange:
+            self._run_loop(numbered)
+            return
+        if items is None:
             raise self.source.error(
-                s.iter, "a loop goes over range(...), zt.grid(...) or a tuple that is known",
+                s.iter, "a loop goes over range(...), zt.grid(...), an array, or a tuple "
+                "that is known",
                 "write range for np.arange" if function is np.arange else
-                "loop over range(len(x)) and read x[i]")
+                FIX)
         for item in items:  # unrolled
             self._assign(s, s.target, item)
             self.block(s.body)

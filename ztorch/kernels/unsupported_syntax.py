@@ -44,6 +44,7 @@ INSTEAD_OF_FUNCTIONS = {
     "random": "draw the numbers outside, and pass them as an argument",
     "numpy.random": "draw the numbers outside, and pass them as an argument",
     "time": "read the time outside, and pass it as an argument",
+    "reversed": "loop over range(len(x) - 1, -1, -1) and read x[i]",
     "cuda": _THREADS, "numba": _THREADS, "triton": _THREADS,
     **dict.fromkeys(("nonzero", "unique", "argwhere", "flatnonzero"), "the size of its result is "
                     "data, but shapes are known while compiling: make the largest that it can be")}
