@@ -16,6 +16,7 @@ from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
+from ztorch.lower.own_parts import own_parts
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.machines.processors import processor
 
@@ -67,3 +68,13 @@ def test_a_product_prefetches_what_it_adds_in_this_iteration() -> None:
                   if isinstance(step.schedule, ProductSchedule)]
         lines = [i for i in step.kernel.body if i.opcode == "prefetch" and i.attrs["cache"] == 2]
         assert len(lines) == (step.schedule.tile_rows * step.schedule.tile_vectors if prefetched else 0)
+
+
+@pytest.mark.parametrize(("rows", "columns", "shared"), [(16, 128, True), (30, 128, True), (16, 1024, False),
+                                                         (15, 128, False)])
+def test_few_rows_outside_of_loops_are_shared(rows: int, columns: int, shared: bool) -> None:
+    """As kernels around a product share them; not if workers would wait for a large matrix."""
+    x, w = leaf("input", "x", (rows, 128), f32), leaf("state", "w", (128, columns), f32)
+    steps = plan_of(Graph({"y": ops.relu(ops.matmul(x, w))}), ZEN4)[0].steps
+    [kernel] = [step.kernel for step in steps if isinstance(step.schedule, ProductSchedule)]
+    assert (len(own_parts(kernel, 2)) >= 2) is shared

@@ -37,6 +37,8 @@ from ztorch.lower.tuning import (
     INLINE_EPILOGUE_DEPTH,
     INLINE_EPILOGUE_MEMBERS,
     LINE_BYTES,
+    OWN_ROWS_FEW,
+    OWN_ROWS_SHARE,
     PREFETCH_MAX,
     UNROLL_MAX,
 )
@@ -86,7 +88,8 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     access, panel = _access_pattern(product), packed_columns(product.args[1]) // lanes
     s = choose(m, n, k, limits, product.dtype, panel > 0, access, panel,
                row_distance(product.args[1]),
-               kept_for_iterations(product.args[1], limits.processor),
+               kept_for_iterations(product.args[1], limits.processor) or _has_few_rows(
+                   product, limits),
                comes_from_afar(product.args[1]), panel == 0 and count == 1 and packs_in_block(
                    product.args[1], m, product.dtype, limits), count,
                math.prod(product.shape[:-2]))
@@ -95,6 +98,14 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
     members = sum(v.op is not COPY for v in region.members)
     inline = members == count or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))
+
+
+def _has_few_rows(product: Value, limits: Limits) -> bool:
+    """Whether a product has about as many rows as a tile, and a small right operand. If workers
+    share its rows, as they do those of kernels around it, fewer bytes move between cores."""
+    least, most = OWN_ROWS_FEW
+    return product.rank == 2 and least <= product.shape[0] <= most and (
+        product.args[1].nbytes <= limits.processor.l2_bytes * OWN_ROWS_SHARE)
 
 
 def refusal(s: ProductSchedule, region: Region, limits: Limits) -> str:
