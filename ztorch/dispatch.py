@@ -31,6 +31,12 @@ def need_known(label: str) -> None:
     `label` names for ever. `arrays/` replaces this."""
 
 
+def call_again(layer: Any, inputs: tuple[Any, ...], keywords: dict[str, Any], context: Any) -> Any:
+    """The output of a layer, if this repeats an earlier call on a tensor or an array; else None.
+    `arrays/` replaces this."""
+    return None
+
+
 on_arrays: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # an op, its arguments -> results
 on_complex: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # the same, for complex numbers
 function_of_tensors: Callable[[str], Any]  # a name of `zt.ops` -> the function

@@ -13,6 +13,7 @@ from ztorch.arrays.applying import common_memory
 from ztorch.arrays.calls import Call
 from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.elements import node_of_array, operand_of
+from ztorch.arrays.layer_repeats import added_by, begun, mask_of
 from ztorch.arrays.layer_settings import settings_of
 from ztorch.arrays.node import TensorNode
 from ztorch.arrays.realize import realize
@@ -27,7 +28,7 @@ from ztorch.errors import ConfigError, ShapeError, WeightsError
 from ztorch.graph.narrow import products_of
 from ztorch.graph.op import OPS, first_value, leaf
 from ztorch.graph.rewrite import substituted
-from ztorch.graph.trees import flatten, unflatten
+from ztorch.graph.trees import LEAF, flatten, unflatten
 from ztorch.graph.value import Value
 from ztorch.layers.context import Context, States
 from ztorch.layers.layer import Layer
@@ -37,6 +38,7 @@ from ztorch.layers.tree import LayerNode
 from ztorch.layers.weight import Weight
 
 VERSIONS = 256  # cached input specs of a layer
+_ONE_TENSOR = flatten((("a tensor",), {}))[1]  # the structure of the arguments of most calls
 
 
 class _Traced(NamedTuple):
@@ -63,22 +65,19 @@ class _Memory:
 _traced: weakref.WeakKeyDictionary[Layer, Recent[Any, _Traced]] = weakref.WeakKeyDictionary()
 # The arguments and settings for which a layer was built.
 _built: weakref.WeakKeyDictionary[Layer, Recent[Any, bool]] = weakref.WeakKeyDictionary()
-# The losses that the last call of a layer added.
-_added: weakref.WeakKeyDictionary[Layer, list[Tensor]] = weakref.WeakKeyDictionary()
 _memories: weakref.WeakKeyDictionary[Layer, _Memory] = weakref.WeakKeyDictionary()
-# The mask of a tensor that a layer returned, for the next layer. Ops do not propagate it.
-_masks: weakref.WeakKeyDictionary[TensorNode, TensorNode] = weakref.WeakKeyDictionary()
 
 
 def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = None,
                **keywords: Any) -> Any:
-    """The output of a layer for tensors or arrays, with its current weights; see
-    `Layer.__call__`."""
+    """The output of a layer for tensors or arrays; see `Layer.__call__`."""
     fixed = {name: tuple(x) if isinstance(x, list) else x for name, x in keywords.items()
              if _is_fixed(x)}
     leaves, tree = flatten((tuple(inputs), {name: x for name, x in keywords.items()
                                             if name not in fixed}))
     labels = [f"input {k}" for k in range(len(leaves))]
+    is_alone = training is None and not keywords and not is_tracing() and tree == _ONE_TENSOR
+    repeats = begun(layer) if is_alone else None  # before the settings are read
     place = common_memory(f"layer {layer.name!r}", labels, leaves)
     arguments: _Arguments = unflatten(tree, iter([
         x if isinstance(x, Tensor) else tensor_of(
@@ -88,18 +87,19 @@ def call_layer(layer: Layer, inputs: Sequence[Any], *, training: bool | None = N
     cells = [cell_of(w, place) for w in layer.weights]
     result = _called(layer, [cell.get() for cell in cells], arguments, training, place, settings,
                      fixed)
-    _added[layer] = result.added
+    added_by[layer] = result.added
     changed = [(cells[k], result.weights[k]) for k in result.assigned]
     if changed and not is_tracing():  # compute the outputs beside them, not once more later
         realize([*(y.node for y in flatten(result.outputs)[0]), *(node for _, node in changed)])
     for cell, node in changed:
         cell.set(node)
+    if repeats is not None and result.repeated is not None:
+        repeats.put(arguments[0][0].node.spec, result.repeated, cells)
     return result.outputs
 
 
 def _is_fixed(x: Any) -> bool:
-    """Whether `call` gets an argument as it is, and not as a tensor: a flag, a text, a number of
-    steps or a shape."""
+    """Whether `call` gets an argument as it is, not as a tensor: a flag, text, number or shape."""
     return isinstance(x, (bool, int, str)) or (
         isinstance(x, (list, tuple)) and bool(x) and all(isinstance(n, int) for n in x))
 
@@ -116,7 +116,7 @@ def reset_states(layer: Layer) -> None:
 
 def added_losses(layer: Layer) -> list[Tensor]:
     """The losses that a layer and those inside it added in its last call on tensors."""
-    return _added.get(layer, [])
+    return added_by.get(layer, [])
 
 
 def _zeros(kind: Spec) -> TensorNode:
@@ -151,7 +151,7 @@ def stateless_call(layer: Layer, trainable: Sequence[Any], non_trainable: Sequen
                 raise WeightsError(f"weight {w.path!r} has shape {w.shape}, the given tensor "
                                    f"{by_weight[w].spec.shape}")
     weights = layer.weights
-    outputs, after, _, added = _called(layer, [by_weight[w] for w in weights], (inputs, {}),
+    outputs, after, _, added, _ = _called(layer, [by_weight[w] for w in weights], (inputs, {}),
                                        training, place, settings)
     new = dict(zip(weights, after, strict=True))
     penalties = [cast(Any, w.regularizer)(tensor_of(by_weight[w])) for w in layer.weights
@@ -193,6 +193,7 @@ class _Result(NamedTuple):
     weights: list[TensorNode]  # all weights after the call
     assigned: list[int]  # those that the call changes, by their number
     added: list[Tensor]  # the losses that layers add
+    repeated: Call | None  # the call, if it has one result and changes nothing
 
 
 def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
@@ -201,7 +202,7 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
     """Calls a layer with these weights."""
     leaves, tree = flatten(arguments)
     own = [operand_of(f"layer {layer.name!r}", x, place, True) for x in leaves]
-    masks = {k: _masks[x] for k, x in enumerate(own) if x in _masks}
+    masks = {k: mask_of[x] for k, x in enumerate(own) if x in mask_of}
     nodes = [*weights, *own, *masks.values()]
     specs = tuple(n.spec for n in nodes)
     versions = _traced.setdefault(layer, Recent(VERSIONS))
@@ -220,9 +221,12 @@ def _called(layer: Layer, weights: Sequence[TensorNode], arguments: _Arguments,
     new = [t.node for _, t in zip(weights, outputs, strict=False)]
     end = len(results) - len(traced.changed)
     first = end - traced.added - len(traced.masked)
-    _masks.update((results[k], results[first + n]) for n, k in enumerate(traced.masked))
+    mask_of.update((results[k], results[first + n]) for n, k in enumerate(traced.masked))
+    is_plain = traced.tree == LEAF and not (
+        masks or traced.masked or traced.added or traced.counters or traced.assigned)
     return _Result(tree_of_outputs, new, traced.assigned,
-                   [tensor_of(x) for x in results[end - traced.added:end]])
+                   [tensor_of(x) for x in results[end - traced.added:end]],
+                   traced.call if is_plain else None)
 
 
 def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None, place: str,
@@ -239,9 +243,9 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None
     known_masks = [leaf("input", f"mask{k}", s.shape, s.dtype)
                    for k, s in zip(masked, specs[inputs_end:], strict=True)]
     context.masks.update((xs[k], mask) for k, mask in zip(masked, known_masks, strict=True))
-    inputs, keywords = unflatten(tree, iter(xs))
+    args, keywords = unflatten(tree, iter(xs))
     with products_of(rounding):
-        outputs, shape = flatten(layer(*inputs, context=context, **keywords, **fixed))
+        outputs, shape = flatten(layer(*args, context=context, **keywords, **fixed))
     stored = [context.stored(w) for w in layer.weights]
     own = set(stored)
     counters = [s for s in states.leaves.values() if s not in own]
@@ -251,9 +255,13 @@ def _trace(layer: Layer, specs: Sequence[Spec], tree: Any, training: bool | None
     roots = [*outputs, *(context.updates.get(s, s) for s in stored), *masks.values(), *added,
              *(context.updates.get(s, s) for s in changed)]
 
+    # First values of states know the layer, which a call in a cache must not keep alive.
+    inputs = [leaf("input", f"w{k}", s.shape, s.dtype) for k, s in enumerate((*stored, *counters))]
+    roots = substituted(roots, dict(zip((*stored, *counters), inputs, strict=True)))
+    inputs[count:count] = [*xs, *known_masks]
+
     def build(values: Sequence[Value]) -> list[Value]:
-        return substituted(roots, dict(zip([*stored, *xs, *known_masks, *counters], values,
-                                           strict=True)))
+        return substituted(roots, dict(zip(inputs, values, strict=True)))
 
     cells = {s: _remembered(context.keepers[s], s, place) if s in context.keepers else
              _counter(s, place) for s in counters}

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from argparse import Namespace
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -28,8 +28,9 @@ from ztorch.layers.weight import Weight
 
 _PLAIN = frozenset({bool, int, complex, str, bytes, range, type(None)})
 # Attributes of each layer that follow from its class, its calls and the other attributes.
-_KNOWN = frozenset({"adopted", "adopter", "calls", "own_weights", "first_weights", "serial",
-                    "wiring", "_declared", "_traced", "_traced_of", "_output", "traced_sizes"})
+DERIVED = frozenset({"adopted", "adopter", "calls", "own_weights", "first_weights", "serial",
+                     "wiring", "_declared", "_traced", "_traced_of", "_output", "traced_sizes",
+                     "_repeats"})
 _INSTALLED = tuple({str(Path(path).resolve()) for path in (
     str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))})
 _CACHED = 4096  # functions whose names are remembered, and classes
@@ -50,10 +51,28 @@ def settings_of(layer: Layer) -> tuple[Any, ...]:
     return tuple(_walk(layer, set()))
 
 
+def contents(values: Iterable[Any]) -> list[Any]:
+    """The contents of values, as a key: equal keys have equal contents.
+
+    >>> table = {"a": [1]}
+    >>> before = contents([table])
+    >>> table["a"].append(2)
+    >>> contents([table]) == before
+    False
+    """
+    seen: set[int] = set()
+    return [_key(x, seen) for x in values]
+
+
+def has_own_code(layer: Layer) -> bool:
+    """Whether the class of a layer, or of one inside it, is a user's."""
+    return any(_own_classes(type(inner)) for _, inner in layer.walk())
+
+
 def _walk(layer: Layer, seen: set[int]) -> Iterator[Any]:
     for _, inner in layer.walk():
         for name, x in vars(inner).items():
-            if name not in _KNOWN:
+            if name not in DERIVED:
                 yield x if type(x) in _PLAIN else _key(x, seen)
         kind: Any = type(inner)
         for owner in _own_classes(kind):

@@ -120,10 +120,9 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
             *inputs: Tensors or arrays; graph values; or symbolic tensors, such as an Input. The
                 last one may be the context of a trace.
             context: Context of the trace. `None` makes a new one. Default: `None`.
-            **keywords: Other arguments of `call`; `mask`, the mask of the input, instead of the one
-                that travels with it; `training`, the mode, instead of that of the traced function.
-                Outside of a program it is the default of `call`'s own argument `training`; layers
-                that augment images change them then, as in Keras.
+            **keywords: Other arguments of `call`; `mask`, in place of the one that travels with the
+                input; `training`, the mode, in place of that of the traced function. Outside of a
+                program it is the default of `call`'s own; layers that augment images do so then.
 
         Returns:
             The result of `call`.
@@ -131,6 +130,8 @@ class Layer(WithWeightRules, WithPolicy, LayerWeights, BuiltLayer, OnTensors, Wi
         Raises:
             ShapeError: The layer does not accept these arguments; the message names the layer.
         """
+        if (again := dispatch.call_again(self, inputs, keywords, context)) is not None:
+            return again
         if inputs and isinstance(inputs[-1], Context):
             *inputs, context = inputs  # type: ignore[assignment]
         named = next((n for n in ("inputs", "query") if n in keywords), "") if not inputs else ""
