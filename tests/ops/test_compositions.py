@@ -241,10 +241,6 @@ def test_functions_that_are_no_ops_give_the_numbers_of_keras() -> None:
         "associative_scan, reverse": lambda o: o.associative_scan(o.maximum, o.convert_to_tensor(X), reverse=True),
         "bincount": lambda o: o.bincount(np.array([2, 0, 2, 5], np.int32), minlength=3),
         "bincount of weights": lambda o: o.bincount(np.array([2, 0, 2, 5], np.int32), vector, 8),
-        "fori_loop of mixed dtypes": lambda o: o.fori_loop(1, 4, lambda k, x: x * 2.0 + k, o.convert_to_tensor(vector)),
-        "while_loop of a list": lambda o: o.while_loop(
-            cond=lambda k, x: k < 5, body=lambda k, x: (k + 1, x * 2.0),
-            loop_vars=[o.convert_to_tensor(np.int32(0)), o.convert_to_tensor(vector)], maximum_iterations=9)[1],
         "fori_loop": lambda o: o.fori_loop(1, 4, lambda k, x: x * 2.0 + o.cast(k, "float32"), o.convert_to_tensor(vector)),
         "get_item": lambda o: o.get_item(o.convert_to_tensor(X), (slice(1, 3), 0)),
         "map": lambda o: o.map(lambda x: o.sum(x) * 2.0, o.convert_to_tensor(X)),

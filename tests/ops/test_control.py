@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
 from ztorch import ops
 from ztorch.errors import ConfigError, ShapeError, UnknownName
 from ztorch.graph.evaluate import evaluate
@@ -110,3 +111,11 @@ def test_arguments_that_are_not_those_of_a_loop_are_refused() -> None:
         ops.scan(x(), x()[0], x())  # type: ignore[arg-type]
     with pytest.raises(UnknownName, match=r"unknown argument of while_loop 'state'.*init"):
         ops.while_loop(lambda s: s < 1.0, lambda s: s, state=x())  # type: ignore[call-arg]
+
+
+def test_loops_in_the_form_of_keras() -> None:
+    k, x = ops.while_loop(cond=lambda k, x: k < 5, body=lambda k, x: (k + 1, x * 2.0),
+                          loop_vars=[np.int32(0), np.float32(1.5)], maximum_iterations=9)
+    assert (int(k), float(x), x.dtype) == (5, 48.0, "float32")
+    y = zt.ops.fori_loop(1, 4, lambda k, x: x * 2.0 + k, np.float32(1.0))
+    assert (float(y), y.dtype) == (19.0, "float32")

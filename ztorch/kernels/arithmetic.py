@@ -91,8 +91,7 @@ class TileArithmetic:
         d = dtype or self.common(xs)
         tiles = [self.tile(x) for x in xs]
         for t in tiles:
-            n = t.value.attrs["value"] if t.value.op.name == "full" else 0
-            if d.is_int and isinstance(n, int) and not _fits(n, d):
+            if (n := misfit(t, d)) is not None:
                 raise BadOperand(f"{n} does not fit into {d}; convert the array beside it, such as "
                                  "with x.astype(np.int64)")
         axes = union(t.axes for t in tiles)
@@ -194,6 +193,12 @@ class TileArithmetic:
         """x in another dtype."""
         t = self.tile(x)
         return LoopTensor(_as(t.value, d), t.axes)
+
+
+def misfit(t: LoopTensor, d: DType) -> int | None:
+    """A known integer that a dtype of integers cannot hold; None for any other tile."""
+    n = t.value.attrs["value"] if t.value.op.name == "full" else 0
+    return n if d.is_int and isinstance(n, int) and not _fits(n, d) else None
 
 
 def _fits(n: int, d: DType) -> bool:

@@ -99,9 +99,13 @@ class LoopRules(AssignmentRules):
                     s.iter, "the number of iterations is data, and this loop is in a branch at the "
                     "top of the kernel", "put the condition inside of the loop")))
             if not isinstance(x, (Affine, int)):
-                raise self.source.error(s.iter, f"range takes integers, not {x!r}",
+                tile = f"{x.dtype}{[*x.shape] or ''}" if isinstance(x, LoopTensor) else repr(x)
+                raise self.source.error(s.iter, f"range takes integers, not {tile}",
                                         "divide by //" if isinstance(x, float) else
-                                        "take one of them" if isinstance(x, tuple) else "")
+                                        "take one of them" if isinstance(x, tuple) else
+                                        "take one of them, or write range(len(x))"
+                                        if isinstance(x, LoopTensor) and x.shape else
+                                        "convert it with int(...)")
         length = Affine.of(stop).plus(start, -1)
         longest = length.range[1] if step > 0 else length.range[0]
         count = len(range(0, longest, step))

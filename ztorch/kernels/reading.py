@@ -93,7 +93,9 @@ def _place(key: Any, n: int) -> Affine | LoopTensor:
             raise BadIndex("an index must be a number, not an array; loop over its elements")
         return key
     if not isinstance(key, (Affine, int)) or isinstance(key, bool):
-        raise BadIndex(f"{key!r} is not an index; use integers, slices, None and ...")
+        fix = "divide by //, or convert it with int(...)" if isinstance(key, float) else (
+            "use integers, slices, None and ...")
+        raise BadIndex(f"{key!r} is not an index; {fix}")
     if isinstance(key, int) and -n <= key < 0:
         key += n
     return Affine.of(key)

@@ -18,7 +18,7 @@ from ztorch.dtypes import DType, i32
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.opcodes import identity
-from ztorch.kernels.arithmetic import TileArithmetic
+from ztorch.kernels.arithmetic import TileArithmetic, misfit
 from ztorch.kernels.overlap import overlaps
 from ztorch.kernels.placing import (
     Runs,
@@ -95,6 +95,8 @@ def write(arithmetic: TileArithmetic, array: LoopTensor, index: ElementIndex, ne
         BadIndex: The index leaves the array.
     """
     d = array.dtype
+    if (n := misfit(arithmetic.tile(new), d)) is not None:
+        raise BadIndex(f"{n} does not fit into an array of {d}; make the array of a wider dtype")
     new = _labeled(arithmetic.cast(new, d), index)
     conditions = () if condition is True else condition.axes
     own = union([array.axes, *(tuple(v for v in axes if v not in inner and v not in index.own)
