@@ -293,8 +293,7 @@ def run_kernels(kernels: Sequence[Kernel], buffers: Sequence[Mapping[str, np.nda
                        for at, m in enumerate(parameters))
         steps.append(KernelStep(kernel, places, tuple(m.access != "r" for m in parameters), 0.0))
         addresses += [held[m.name].ctypes.data for m in parameters]
-    plan = Plan("all", [], [], steps, 0, [])
-    obj = RenderedModule({"all": plan}, t, {"all": "zt_all"}).assemble()
+    obj = RenderedModule({"all": Plan("all", [], [], steps, 0, [])}, t, {"all": "zt_all"}).assemble()
     library = load_library(link(obj, soname="kernels.so", exports=["zt_all"]), "k")
     library.zt_all.restype = None
     inputs = (ctypes.c_void_p * len(addresses))(*addresses)

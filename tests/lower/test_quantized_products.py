@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.parity import GROUPS, NARROW, SCALAR, WIDE, Job, interpreted, plan_of
+from ztorch.dtypes import i8
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
@@ -94,3 +95,16 @@ def test_zero_points_that_are_data() -> None:
         [got] = interpreted(job, limits)
         np.testing.assert_array_equal(got, (A.astype(np.int64) - zeros) @ B)
     assert _dots(job, BYTES) == {"dot4"} and _dots(job, WIDE) == {"dot2"}
+
+
+def test_constants_are_packed_while_the_program_is_compiled() -> None:
+    """Where no function runs once, as in a C library: no step reads the bytes of B."""
+    a, b = leaf("input", "a", (3, 300), "uint8"), RANDOM.integers(-128, 128, (300, 64), np.int8)
+    x = RANDOM.integers(0, 256, (3, 300), np.uint8)
+    y = OPS.matmul(_dequantized(a, 5, 0.1), _dequantized(constant(b), 0, 0.1))
+    job = Job(Graph({"y": y}), {a: x})
+    for limits in (WIDE, BYTES, SCALAR):
+        [got] = interpreted(job, limits)
+        np.testing.assert_allclose(got, (x.astype(np.float64) - 5) @ b * 0.01, rtol=2e-6, atol=1e-3)
+        read = {m.dtype for step in plan_of(job.alone("j"), limits)[0].steps for m in step.kernel.memories}
+        assert i8 not in read

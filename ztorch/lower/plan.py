@@ -24,7 +24,7 @@ from ztorch.lower.plan_schedule import APART, HEAVY_APART, RECOMPUTED, RULES, Pl
 from ztorch.lower.recompute import with_less_memory
 from ztorch.lower.region import cached_reads
 from ztorch.lower.region_kernel import KernelStep, RegionKernel
-from ztorch.lower.rewrites.frozen import Derived
+from ztorch.lower.rewrites.frozen import Derived, Stored
 from ztorch.lower.rewrites.histories import row_elements, row_steps, state_outs
 from ztorch.lower.rewrites.in_place_concat import with_insets
 from ztorch.lower.rewrites.loop_bodies import body_graph
@@ -92,8 +92,8 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     choice = RULES if chooser is None else chooser.plan(graph)
     choice = choice if fusion else replace(choice, fusion=APART)
     graph = prepare(graph, limits, derived, layouts=choice.layout > 0)
-    if derived is not None:
-        graph = derived.take(graph)
+    if derived is not None or graph.leaves("constant"):
+        graph = (derived or Stored()).take(graph)
     if memory_limit is None and not graph.recomputed:
         graph = with_insets(graph, only_longer_rows=limits.grid is not None)
     placement = _placed(graph, graph.leaves("input"), {}, limits, params, choice.fusion, name,

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ztorch.graph.body import first_values
-from ztorch.graph.op import leaf
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import constant, leaf
 from ztorch.graph.rewrite import filled, rebuilt
 from ztorch.graph.value import Graph, Value, attribute_key, topological
 from ztorch.lower.region import COPY, is_view
@@ -69,22 +70,19 @@ class Derived:
     def take(self, graph: Graph) -> Graph:
         """The graph with derived states in place of the values that depend on states alone, if the
         step reads such a value and it takes no more memory than its operands."""
-        constant: dict[Value, bool] = {}
+        known: dict[Value, bool] = {}
         nodes = graph.nodes()
         for v in nodes:
-            if v.op.kind == "leaf":
-                constant[v] = self._is_constant(v)
-            else:
-                constant[v] = _all_but_fills(constant, v)
-        needed = {a for v in nodes if not constant[v] for a in _computed(v)}
+            known[v] = self._is_constant(v) if v.op.kind == "leaf" else _all_but_fills(known, v)
+        needed = {a for v in nodes if not known[v] for a in _computed(v)}
         new: dict[Value, Value] = {}
         roots = {*graph.roots, *first_values(nodes)}  # each call has to write these
         for v in nodes:
             rebuilt_value = rebuilt(v, tuple(new[a] for a in v.args))
-            moves = v.args and constant[v] and v not in roots and (
+            moves = v.args and known[v] and v not in roots and (
                 v.op in (COPY, AT_POINTS)
                 or (v in needed and v.size <= sum(a.size for a in v.args if not filled(a))))
-            new[v] = self._state(v) if moves else rebuilt_value
+            new[v] = self._state(v) if moves and self._can_move(v) else rebuilt_value
         return graph.with_roots(new[r] for r in graph.roots)
 
     def packed(self, read: Collection[str]) -> dict[str, tuple[str, Order]]:
@@ -102,6 +100,9 @@ class Derived:
                 packed_weights[state] = name, order
         return packed_weights
 
+    def _can_move(self, v: Value) -> bool:
+        return True
+
     def _state(self, v: Value) -> Value:
         number = self._number(v)
         if number not in self._known:
@@ -118,6 +119,20 @@ class Derived:
                        (w.op, attribute_key(w.attrs), *(self._numbers[a] for a in w.args)))
                 self._numbers[w] = self._keys.setdefault(key, len(self._keys))
         return self._numbers[v]
+
+
+class Stored(Derived):
+    """Values of constants alone, in programs without a function that runs once: they are computed
+    while the program is compiled, and stored."""
+
+    def _is_constant(self, v: Value) -> bool:
+        return bool(v.attrs["role"] == "constant")
+
+    def _can_move(self, v: Value) -> bool:
+        return all(w.op.kind in ("leaf", "map", "reduce") for w in topological([v]))
+
+    def _state(self, v: Value) -> Value:
+        return constant(evaluate([v], {})[0], v.dtype)
 
 
 def _leaf_key(v: Value) -> tuple:
