@@ -124,7 +124,7 @@ _FIELDS = (
     ControlField("spin", "i64", 3, "iterations that a waiting thread spins before it sleeps"),
     ControlField("syscall", "address", 3, "the C library's syscall(), for sleeping and waking"),
     ControlField("waker", "u32", 3, "the core of the thread that last woke others"),
-    ControlField("busy", "i32", 3, "whether a run that Python started is under way; `BUSY`"),
+    ControlField("unused", "i32", 3, "nothing; `busy` was here"),
     ControlField("caller", "u32", 3, "the core of worker 0 while it yields it; else `NO_CORE`"),
     ControlField("body", "address", 4, "function that the current run calls on each worker"),
     ControlField("inputs", "address", 4, "arguments of the body: addresses of the inputs,"),
@@ -132,6 +132,7 @@ _FIELDS = (
     ControlField("params", "address", 4, "the block of states and constants,"),
     ControlField("arena", "address", 4, "and the block of everything else"),
     ControlField("lone", "i32", 4, "whether one worker runs loops of short kernels"),
+    ControlField("busy", "i32", 5, "whether a run that Python started is under way; `BUSY`"),
 )
 _BYTES = {"i32": 4, "u32": 4, "i64": 8, "address": 8}
 _NUMPY = {"i32": "<i4", "u32": "<u4", "i64": "<i8", "address": "<u8"}

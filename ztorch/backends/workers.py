@@ -47,6 +47,7 @@ class Workers:
         self._busy.value = BUSY["starting"]
         self.gone = False  # whether its threads no longer exist
         self._lone = ctypes.c_int32.from_address(self.block.ctypes.data + CONTROL_OFFSETS["lone"])
+        self._is_lone = False
         self.library = library  # the workers wait in its code between runs
         run = library[WORKER_ENTRY]
         run.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
@@ -67,7 +68,9 @@ class Workers:
         """
         with self.lock:
             library.pools.add(self)
-            self._busy.value, self._lone.value = BUSY["yes"], lone
+            self._busy.value = BUSY["yes"]
+            if lone != self._is_lone:  # workers read its cache line
+                self._lone.value = self._is_lone = lone
             frame[FRAME_SLOTS["control"]] = self.control.value
             try:
                 once()
