@@ -225,8 +225,7 @@ def _params(params: Params) -> np.ndarray:
 def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
     """The buffers of a job's only kernel, its inputs in theirs, and the name of the one it writes."""
     held, out = {}, ""
-    parameters = [m for m in step.kernel.memories if m.space == "global"]
-    for m, place in zip(parameters, step.locations, strict=True):
+    for m, place in zip((m for m in step.kernel.memories if m.space == "global"), step.locations, strict=True):
         held[m.name] = np.zeros(m.size, m.dtype.numpy)
         if place.space == "inputs":
             v = job.alone("j").leaves("input")[place.offset]
