@@ -226,9 +226,17 @@ def test_proposals_are_legal(make: Make) -> None:
 def test_large_products_share_strips_in_clusters() -> None:
     one = job(transposed, (1024, 512), (1024, 512), d=bf16)
     step = step_of(one, with_units(4))
-    assert repr(step.schedule) == "grid_roles tile(rows=128, columns=256) stages(4) epilogue(bands=4) cluster(rows=4, columns=1)"
+    assert repr(step.schedule) == "grid_roles tile(rows=128, columns=256) stages(3) epilogue(bands=2) cluster(rows=4, columns=1)"
     assert [m.box for m in tile_maps(step.kernel)] == [(64, 128), (64, 64)]
     assert step.kernel.workgroup == (384, 1, 1) and step.kernel.cluster == 4
+
+
+@pytest.mark.parametrize(("k", "units", "end"), [
+    (1024, 4, "stages(3) epilogue(bands=2)"), (1088, 4, "stages(4) epilogue(bands=4)"),
+    (1024, 32, "stages(4) epilogue(bands=4)")])  # one tile for each workgroup
+def test_tiles_of_few_strips_end_in_few_bands(k: int, units: int, end: str) -> None:
+    step = step_of(job(transposed, (1024, k), (1024, k), d=bf16), with_units(units))
+    assert f"tile(rows=128, columns=256) {end}" in repr(step.schedule)
 
 
 def test_a_model_uses_them_only_on_chips_that_have_them() -> None:

@@ -27,6 +27,8 @@ from ztorch.lower.tuning import (
     GPC_UNITS,
     MMA_PADDING,
     PRODUCER_REGISTERS,
+    ROLES_FEW_STRIPS,
+    ROLES_STAGES_ENOUGH,
     ROLES_STAGES_LEAST,
     ROLES_STAGES_MOST,
 )
@@ -168,7 +170,8 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
     if grid.compute_units > 1 and k > tile.depth:
         tile = clustered(tile, lambda t: t.count(product), _shares, grid)
-    staged = _staged(tile, grid, k)
+    several = tile.count(product) > grid.compute_units  # tiles of a workgroup
+    staged = _staged(tile, grid, k, several and k <= ROLES_FEW_STRIPS * tile.depth)
     return None if staged is None else GridRolesSchedule(
         rows, columns, staged.stages, staged.bands, tile.cluster_rows, tile.cluster_columns)
 
@@ -231,9 +234,12 @@ def shares_of(length: int, tile: RolesTile, cluster: int, along_k: bool) -> list
     return [StripBox(n, 0, panel // cluster, panel // cluster) for n in range(0, length, panel)]
 
 
-def _staged(tile: RolesTile, grid: GridLimits, k: int) -> RolesTile | None:
-    """The same with as many stages, and then as few bands, as fit: a unit has one workgroup."""
-    return next(fitting(tile, grid, 2 * math.ceil(k / tile.depth)), None)
+def _staged(tile: RolesTile, grid: GridLimits, k: int, few: bool) -> RolesTile | None:
+    """The same with as many stages, and then as few bands, as fit: a unit has one workgroup. With
+    few strips, the end of a tile counts: two bands come first, beside enough stages."""
+    tiles = [*fitting(tile, grid, 2 * math.ceil(k / tile.depth))]
+    enough = [t for t in tiles if t.stages >= ROLES_STAGES_ENOUGH] if few else []
+    return min(enough, key=lambda t: (max(t.bands, 2), -t.stages), default=next(iter(tiles), None))
 
 
 def fitting(tile: Staged, grid: GridLimits, stages: int) -> Iterator[Staged]:

@@ -191,6 +191,14 @@ ASYNC_STAGES_LEAST = row(
     "ASYNC_STAGES_LEAST", 3, "stages",
     "the fewest stages of strips: products read two, and copies fill the others",
     "chosen: with fewer, copies would wait for products")
+ROLES_FEW_STRIPS = row(
+    "ROLES_FEW_STRIPS", 16, "strips",
+    "the most strips of a tile for which the time to finish it counts more than further stages",
+    "predicted for an H200: 4096 x 3072 x 768, which has 12, takes 24.2 us in two bands, 25.7 in "
+    "four and another stage")
+ROLES_STAGES_ENOUGH = row(
+    "ROLES_STAGES_ENOUGH", 3, "stages", "the fewest stages where bands come first",
+    "figures of an H200: a strip of 128 x 256 is multiplied in the time of a copy's latency")
 ROLES_STAGES_LEAST = row(
     "ROLES_STAGES_LEAST", 2, "stages",
     "the fewest stages of a ring: products read one, and copies fill the others", CHOSEN)
