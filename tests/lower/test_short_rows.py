@@ -117,3 +117,20 @@ def test_short_rows_are_reduced_in_short_vectors() -> None:
             sums, most = module.run(k, 1)
             np.testing.assert_allclose(sums, np.exp(a.astype(np.float64)).sum(1), rtol=1e-6)
             np.testing.assert_array_equal(most, a.max(1))
+
+
+@together()
+@pytest.mark.parametrize("level", HERE[1:])
+@pytest.mark.parametrize("channels", [1, 3, 8, 33])
+def test_rows_at_looked_up_places(channels: int, level: str) -> None:
+    """One index for all channels reads them as they lie, without gathers."""
+    x, at = leaf("input", "x", (2, 11, channels), "float32"), leaf("input", "at", (2, 7, 1), "int32")
+    data = random.normal(size=x.shape).astype(np.float32)
+    places = random.integers(-3, 14, at.shape).astype(np.int32)  # those outside are clamped
+    y = OPS.take_along_axis(x, at, 1)
+    want = np.take_along_axis(data, places.clip(0, 10), 1)
+    module = Module([Job(Graph({"y": y + 1.0}), {x: data, at: places})], level)
+    for threads in (1, 3):
+        np.testing.assert_array_equal(module.run(0, threads)[0], want + 1)
+    plan, _ = plan_of(Graph({"y": y}), TARGETS["avx2"].limits)
+    assert channels == 1 or "gather" not in "".join(show(step.kernel) for step in plan.steps)

@@ -161,13 +161,10 @@ def _along_infer(x: Value, indices: Value, axis: int, n: int, once: bool) -> tup
 
 def _along_body(e: Any, index: Any, axis: int, n: int, once: bool) -> Any:
     """x is flat, because the position of an element depends on loops and on data."""
-    b, shape = e.b, [n if k == axis else m for k, m in enumerate(e.shape(1))]
+    shape = [n if k == axis else m for k, m in enumerate(e.shape(1))]
     strides = [math.prod(shape[k + 1:]) for k in range(len(shape))]
-    at = b.max(b.min(b.cast(e.read(1, index), dtype=b.index), n - 1), 0)
-    offset = sum((i * s for k, (i, s) in enumerate(zip(index, strides, strict=True)) if k != axis),
-                 e.zero)
-    flat = b.add(b.mul(at, strides[axis]), e.value(offset))
-    return e.read(0, (e.index(flat, math.prod(shape)),))
+    at = [*index[:axis], e.index(e.read(1, index), n), *index[axis + 1:]]
+    return e.read(0, (sum((i * s for i, s in zip(at, strides, strict=True)), e.zero),))
 
 
 def _along_numpy(x: Any, indices: Any, axis: int | None = -1, once: bool = False) -> Any:
