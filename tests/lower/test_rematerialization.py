@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.cases.grouping import together
 from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, rows, small
+from tests.parity import HERE, Job, Module
 from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
 from ztorch.dtypes import f32
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower import epilogues
+from ztorch.lower import plan as plan_room
 from ztorch.lower.params import Params
 from ztorch.lower.plan import Plan, lower
 from ztorch.lower.rewrites import rematerialization
@@ -53,8 +59,47 @@ def test_what_is_cheap_is_not_stored() -> None:
     assert [n for n in stored(small_one) if n >= large // 2] == [large * 8] * 2
 
 
+@pytest.mark.parametrize(("function", "size", "times"), [
+    (lambda v: v - ops.mean(v, axis=0), 1, 1), (lambda v: v - ops.mean(v, axis=0), 2, 2),
+    (lambda v: ops.exp(v - ops.mean(v, axis=0)), 1, 2)], ids=["cheap", "small", "costly"])
+def test_processors_compute_cheap_values_again(function: Callable[[Value], Value], size: int,
+                                               times: int) -> None:
+    """Not small values, which caches hold, and not those that take longer than a pass over memory.
+    """
+    n = rematerialization.REMATERIALIZE_BYTES // 64 // size
+    y = function(x(n, 16))
+    scaled = y * ops.rsqrt(ops.mean(ops.mean(y * y, axis=0)))  # which takes several kernels
+    plan = planned(Graph({"y": scaled}), TARGETS["avx2"].limits)
+    assert [m for m in stored(plan) if m >= n] == [n * 16] * times
+
+
+@together()
+@pytest.mark.parametrize("level", HERE)
+@pytest.mark.parametrize("shape", [(5, 7, 35), (64, 3), (129, 17)])
+def test_normalization_with_gradients(level: str, shape: tuple[int, ...],
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that are computed again give NumPy's numbers, and those of stored ones."""
+    images, slope = x(*shape), leaf("input", "slope", shape, f32)
+    axes = tuple(range(len(shape) - 1))
+    mean, spread = ops.moments(images, axes)
+    y = (images - mean) * ops.rsqrt(spread + 1e-3)
+    graph = Graph({"y": y, "dx": gradients(ops.sum(y * slope), [images])[0]})
+    random = np.random.default_rng(0)
+    data, g = (random.normal(size=shape).astype(np.float32) for _ in range(2))
+    factor = 1 / np.sqrt(data.astype(np.float64).var(axes) + 1e-3)
+    true = (data - data.mean(axes, dtype=np.float64)) * factor
+    slopes = factor * (g - g.mean(axes, dtype=np.float64) - true * (g * true).mean(axes))
+    for least in (0, 1 << 40):
+        monkeypatch.setattr(rematerialization, "REMATERIALIZE_BYTES", least)
+        module = Module([Job(graph, {images: data, slope: g})], level)
+        one, three = module.run(0, 1), module.run(0, 3)
+        for number, wanted, other in zip(one, (true, slopes), three, strict=True):
+            np.testing.assert_allclose(number, wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(number, other)
+
+
 def test_what_costs_more_than_memory_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rematerialization, "REMATERIALIZE_SLOTS", 0)
+    monkeypatch.setattr(plan_room, "REMATERIALIZE_SLOTS", 0)
     large = rematerialization.REMATERIALIZE_BYTES // 64
     assert [n for n in stored(planned(variance(large), GRID)) if n >= large] == [large * 16] * 2
 

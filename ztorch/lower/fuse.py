@@ -34,16 +34,16 @@ from ztorch.lower.tuning import REGION_MEMBERS_MAX, TILE_PRODUCTS_MAX
 
 
 def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
-         rematerialize: bool = False, light_epilogues: bool = False,
+         rematerialize: float = 0.0, light_epilogues: bool = False,
          parallel: bool = False, shared_tiles: int = 0) -> list[Region]:
     """The regions of a graph, in an order in which they can run.
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
-    `max_buffers` buffers; None means no limit. With `rematerialize`, regions compute cheap values
-    again rather than read them from memory. With `light_epilogues`, heavy elementwise work after
-    products gets separate kernels. With `parallel`, independent regions are adjacent, small ones
-    joined. Products of the same rows that meet in an epilogue are one kernel if their right
-    operands have at most `shared_tiles` bytes.
+    `max_buffers` buffers; None means no limit. Regions compute values again rather than read them
+    from memory if that takes at most `rematerialize` issue slots per saved byte. With
+    `light_epilogues`, heavy elementwise work after products gets separate kernels. With `parallel`,
+    independent regions are adjacent, small ones joined. Products of the same rows that meet in an
+    epilogue are one kernel if their right operands have at most `shared_tiles` bytes.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
     state = _Fusion(enabled, max_buffers, light_epilogues, shared_tiles)
@@ -51,7 +51,7 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
         state.find_readers(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
         state.assign(v)
-    return state.finish(graph, rematerialize and enabled, parallel)
+    return state.finish(graph, rematerialize if enabled else 0.0, parallel)
 
 
 class _Fusion:
@@ -257,7 +257,7 @@ class _Fusion:
 
     # -- result ----------------------------------------------------------------------------------
 
-    def finish(self, graph: Graph, rematerialize: bool, parallel: bool) -> list[Region]:
+    def finish(self, graph: Graph, rematerialize: float, parallel: bool) -> list[Region]:
         """The regions in order, each with the values it stores."""
         roots = {*graph.roots}
         for pair in small_pairs(graph, self.regions, self.region_of, self.before, self._sources
@@ -268,7 +268,7 @@ class _Fusion:
         if rematerialize:
             writers = {state: self.region_of[new] for state, new in updated(graph)}
             if Rematerializer(self.regions, self.region_of, self.before, self._sources, roots,
-                              writers).run():
+                              writers, rematerialize).run():
                 drop_idle(self.regions, self.region_of, self._sources, roots)
         return in_order(graph, self.regions, self.region_of, self.before, self._sources, parallel)
 

@@ -30,7 +30,7 @@ from ztorch.lower.rewrites.in_place_concat import with_insets
 from ztorch.lower.rewrites.loop_bodies import body_graph
 from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.schedule import Schedule
-from ztorch.lower.tuning import L2_SHARE
+from ztorch.lower.tuning import L2_SHARE, REMATERIALIZE_CORE_SLOTS, REMATERIALIZE_SLOTS
 from ztorch.terminal.work_line import at, counted
 
 # By the key of a kernel, or by its name without the size of its tile.
@@ -135,7 +135,8 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
                               parallel=parallel)
     fused = functools.partial(
         fuse, graph, fusion != APART, parallel=parallel,
-        rematerialize=limits.grid is not None or fusion == RECOMPUTED,
+        rematerialize=(REMATERIALIZE_SLOTS if limits.grid or fusion == RECOMPUTED
+                       else REMATERIALIZE_CORE_SLOTS),
         shared_tiles=int(limits.processor.l2_bytes * L2_SHARE) if limits.grid is None else 0,
         light_epilogues=fusion == HEAVY_APART or (
             limits.grid is not None and limits.grid.asynchronous_products))
@@ -143,7 +144,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
     placement = place(graph, regions)
     while most and placement.too_many_buffers():
         # Buffers that a kernel adds are not known in advance, so the limit may have to be lower.
-        regions = fused(max_buffers=most, rematerialize=False)
+        regions = fused(max_buffers=most, rematerialize=0.0)
         placement = place(graph, regions)
         most -= 1
     if graph.recomputed or (memory_limit is not None and placement.arena > memory_limit):

@@ -1,8 +1,9 @@
 """Rematerialization: each kernel that reads a cheap value recomputes it, so it is never stored.
 
-Kernels on grids are mostly bound by memory. A cheap elementwise value such as `x - mean`, whose
+Large kernels are mostly bound by memory. A cheap elementwise value such as `x - mean`, whose
 operands its readers load anyway, costs a few instructions to recompute, while storing it costs a
-pass over memory. Results are bitwise equal: it is the same operation on the same operands.
+pass over memory. Results are equal within rounding: it is the same operation on the same operands,
+but may be contracted with another.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from ztorch.lower.tuning import (
     REGION_MEMBERS_MAX,
     REMATERIALIZE_BYTES,
     REMATERIALIZE_FEW,
-    REMATERIALIZE_SLOTS,
 )
 
 Sources = Callable[[Value], list[Value]]
@@ -37,12 +37,12 @@ class Rematerializer:
 
     def __init__(self, regions: Mapping[int, Region], home: Mapping[Value, int],
                  before: Mapping[int, int], sources: Sources, roots: Iterable[Value],
-                 writers: Mapping[Value, int]):
+                 writers: Mapping[Value, int], slots: float):
         """`home` has the number of each value's region, `before` a bit set of the regions that run
         before each region, `roots` the values that the program returns, `writers` the region that
-        overwrites a state."""
+        overwrites a state, `slots` what may be spent per saved byte."""
         self.regions, self.home, self.before, self.sources = regions, home, before, sources
-        self.roots, self.writers = set(roots), writers
+        self.roots, self.writers, self.slots = set(roots), writers, slots
         self.readers: dict[Value, set[int]] = {}  # of each value, outside of its region
         for v, k in home.items():
             for s in sources(v):
@@ -73,7 +73,7 @@ class Rematerializer:
             read = {s for m in region.members for s in self.sources(m)}
             saved -= sum(map(_bytes, recipe.bases - read))
         slots = v.size * sum(s.op.cost for s in recipe.steps) * len(readers)
-        if saved <= 0 or slots > REMATERIALIZE_SLOTS * saved:
+        if saved <= 0 or slots > self.slots * saved:
             return False
         for k in self.readers.pop(v):
             region = self.regions[k]
