@@ -18,7 +18,7 @@ class PlanSchedule(Schedule):
     kind = "plan"
     layout: int  # 1: each region in the layout with the fewest transposes; 0: that of the model
     # 0: each op is a kernel; 1: heavy work after products is one of its own; 2: all is fused that
-    # can be; 3: and readers compute cheap values again
+    # can be; 3: and readers compute again what costs three times as much as they usually would
     fusion: int
 
 
