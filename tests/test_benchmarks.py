@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_parity, gpu_peers, gpu_predictions, gpu_smoke, level, timing
+from benchmarks import gpu, gpu_parity, gpu_peers, gpu_predictions, gpu_smoke, level, stream_k, timing
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Measured, Sizes
 from benchmarks.timing import Effort
 from tests.cases.available import device
@@ -186,3 +186,12 @@ def test_a_race_without_avx512_restarts_with_it_disabled(monkeypatch: pytest.Mon
         monkeypatch.setenv(name, value)
     assert level.limited("benchmarks.cpu", "avx2", ["--quick"]) and len(begun) == 1
     assert processor.features() == {"avx2", "fma"}
+
+
+def test_stream_k_gains_little() -> None:
+    """Of a product in parts, and nothing where each unit has a tile."""
+    parts = stream_k.compare(128, 4096, 4096)
+    assert (parts.parts, parts.tiles, parts.tile) == (4, 128, "128 x 128")
+    assert 0.95 * parts.seconds < parts.stream_seconds < parts.seconds
+    whole = stream_k.compare(384, 4096, 4096)
+    assert (whole.parts, whole.tiles) == (1, 132) and abs(whole.stream_seconds / whole.seconds - 1) < 1e-9
