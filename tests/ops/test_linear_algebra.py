@@ -25,7 +25,7 @@ def same(ours: Any, want: Any) -> None:
         np.testing.assert_allclose(got, array, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 100])
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 100, 150])
 def test_square_matrices_are_lapacks(n: int) -> None:
     a, b = RANDOM.normal(size=(2, n, n)), RANDOM.normal(size=(n, 3))
     positive = a @ a.swapaxes(1, 2) + np.eye(n)
@@ -54,13 +54,35 @@ def test_qr_of_zeros_below_the_diagonal_keeps_signs() -> None:
 
 
 def test_larger_matrices_need_no_more_kernels() -> None:
-    for op in (ops.cholesky, ops.inv, ops.det, ops.slogdet):
+    for op in (ops.det, ops.slogdet):
         sizes = []
         for n in (8, 512):
             y = op(constant(np.eye(n)))
             sizes.append(len(Graph({f"y{k}": v for k, v in enumerate(
                 y if isinstance(y, tuple) else (y,))}).nodes()))
         assert sizes[0] == sizes[1], op.__name__
+
+
+@pytest.mark.parametrize("n", [33, 80])
+def test_matrices_in_blocks_are_as_exact_as_lapacks(n: int) -> None:
+    """Of a condition of ten thousand, in single precision: what remains of each equation."""
+    left, right = (np.linalg.qr(RANDOM.normal(size=(4, n, n)))[0] for _ in range(2))
+    scale = np.logspace(0, -4, n)
+    a, b = ((left * scale) @ right).astype(np.float32), RANDOM.normal(size=(4, n, 2)).astype(np.float32)
+    positive = ((left * scale) @ left.swapaxes(1, 2)).astype(np.float32)
+    x, y = evaluate([ops.solve(constant(a), constant(b)), ops.cholesky(constant(positive))], {})
+    x, y = x.astype(float), y.astype(float)
+    assert abs(a @ x - b).max() < 2e-6 * abs(x).max()
+    assert abs(y @ y.swapaxes(1, 2) - positive).max() < 5e-7
+
+
+def test_pivots_are_the_largest_elements_of_a_block() -> None:
+    """Rows in reverse, with elements on the diagonal that would be pivots of a billionth."""
+    a = np.eye(70)[::-1] + 1e-9 * RANDOM.normal(size=(70, 70))
+    b = RANDOM.normal(size=(70, 2))
+    same(ops.solve(constant(a), constant(b)), np.linalg.solve(a, b))
+    singular = np.where(np.arange(70) == 50, 0.0, a)
+    assert not np.isfinite(evaluate([ops.inv(constant(singular))], {})[0]).all()
 
 
 def test_singular_matrices() -> None:

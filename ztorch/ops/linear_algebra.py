@@ -1,8 +1,8 @@
 """Solvers for batches of small matrices, composed of other ops, with gradients.
 
-Each column is an iteration of a loop over the whole matrix: a few kernels, whatever the size. All
-workers synchronize in each iteration, and gradients store the matrix of each iteration; larger
-matrices are an error.
+Each column is an iteration of a loop, in which all workers synchronize; larger matrices are an
+error. The loop is over the whole matrix if this is small, else over a block of columns, and
+products of matrices do the rest.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, broadcast_shapes, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
+from ztorch.ops.elimination import eliminated
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 from ztorch.ops.triangular import inverse_of_lower
 
 LARGEST = 512  # columns: each is an iteration over the whole matrix
+COLUMNS = 16  # of the largest matrices that are eliminated whole, without blocks
+BLOCK = 64  # columns that are eliminated one by one; the rest of a matrix by products with them
 
 _POSITIVE = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.2], [0.2, 1.0]]])
 _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
@@ -64,6 +67,20 @@ def cholesky(x: Value, upper: bool = False) -> Value:
 
 
 def _cholesky(x: Value) -> Value:
+    """The decomposition of the first columns, then that of the rest less their products."""
+    n = x.shape[-1]
+    if n <= BLOCK:
+        return _cholesky_by_columns(x)
+    first = _cholesky_by_columns(x[..., :BLOCK, :BLOCK])
+    inverse = OPS.matrix_transpose(inverse_of_lower(first))
+    below = OPS.matmul(x[..., BLOCK:, :BLOCK], inverse)
+    rest = x[..., BLOCK:, BLOCK:] - OPS.matmul(below, OPS.matrix_transpose(below))
+    above = OPS.zeros_like(x[..., :BLOCK, BLOCK:])
+    return OPS.concat(OPS.concat(first, above, axis=-1),
+                      OPS.concat(below, _cholesky(rest), axis=-1), axis=-2)
+
+
+def _cholesky_by_columns(x: Value) -> Value:
     def turn(rest: Value, j: Value) -> tuple[Value, Value]:
         column = column_at(rest, j)
         column = column / OPS.sqrt(OPS.take(column, OPS.reshape(j, (1,)), -2))
@@ -162,6 +179,8 @@ def _eliminated(a: Value, b: Value) -> Value:
 
     if not n:
         return b
+    if n > COLUMNS:
+        return eliminated(a, b)
     unused = OPS.full((*batch, n, 1), False, "bool")
     (work, _), places = scan(turn, (OPS.concat(a, b, axis=-1), unused), columns_of(a))
     return OPS.take_along_axis(work[..., :, n:], OPS.moveaxis(places, 0, -3)[..., 0], -2)
