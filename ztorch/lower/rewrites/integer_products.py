@@ -16,12 +16,14 @@ import numpy as np
 
 from ztorch.dtypes import i32
 from ztorch.graph.op import OPS, first_value
+from ztorch.graph.rewrite import filled
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.rewrites.split_reductions import split_reduction
 
+Shape = tuple[int, ...]
 Bounds = tuple[int, int]  # the least number and the largest
 _PAIR = -(1 << 15), (1 << 15) - 1
 _SIGNED, _UNSIGNED = (-128, 127), (0, 255)  # bytes
@@ -139,10 +141,22 @@ def _words(x: Value, axis: int, parts: int) -> Value:
     words: Value | None = None
     for part in range(parts):
         start = tuple(part * (k == axis) for k in range(x.rank))
-        number = OPS.slice(x, start, step, size)
+        number = _sliced(x, start, step, size)
         if part < parts - 1:
             number = OPS.bitwise_and(number, (1 << bits) - 1)
         number = OPS.shift_left(number, bits * part) if part else number
         words = number if words is None else OPS.bitwise_or(words, number)
     assert words is not None
     return words
+
+
+def _sliced(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
+    """A slice of integers that were widened and shifted, as a slice of the narrow ones: else they
+    would be stored, because several slices read them."""
+    if filled(x):
+        return OPS.full(size, x.attrs["value"], x.dtype)
+    if x.op.opcode in ("cast", "add", "sub") and (
+            x.op.opcode == "cast" or any(map(filled, x.args))):
+        args = tuple(_sliced(a, start, step, size) for a in x.args)
+        return Value(x.op, args, x.attrs, size, x.dtype)
+    return OPS.slice(x, start, step, size)

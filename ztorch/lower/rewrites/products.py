@@ -96,11 +96,10 @@ class ProductRewrites:
             is_long = slopes[0].shape[-1] >= 2 * PRODUCT_DEPTH
             prepared = self._in_parts if is_long else self.prepared
             return KERNEL_SLOPES(prepared(v.op(*slopes), False))
-        packs = fixed or v.shape[-2] > 1  # else packing B takes longer than words save
-        total = of_integers(v, lambda part: self.prepared(part, fixed)) if packs else None
+        total = of_integers(v, lambda part: self.prepared(part, fixed))
         if total is None and is_deep(v):
             return self._in_parts(v, fixed)
-        if total is None and packs:
+        if total is None:
             total = in_words(v, limits, lambda part: self._tiled(part, fixed))
         return self._tiled(v, fixed) if total is None else total
 
