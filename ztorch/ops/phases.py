@@ -4,6 +4,7 @@ stride, which is the offset of a result between two windows."""
 from __future__ import annotations
 
 import itertools
+import math
 
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
@@ -48,6 +49,34 @@ def transposed(g: Value, kernel: Value, low: Shape, lengths: Shape, stride: Shap
             places, phase, low, stride, strict=True))
         parts.append(_shifted_conv(g, part, before, counts, dilation, groups))
     return _interleaved(parts, stride, (g.shape[0], *lengths, channels))
+
+
+def transposed_at_once(x: Value, kernel: Value, low: Shape, lengths: Shape, stride: Shape) -> Value:
+    """A transposed convolution of few filters, as one convolution whose channels are those of all
+    phases: the few of one phase would leave most of a vector unused. Windows are whole strides.
+
+    Args:
+        x: Inputs `(batch, *axes, channels)`.
+        kernel: Kernel `(*window, filters, channels)`.
+        low: What is cut before the result, for each axis.
+        lengths: Sizes of the axes of the result.
+        stride: Distance between the windows of neighbors.
+    """
+    count, (filters, into) = len(stride), kernel.shape[-2:]
+    places = tuple(k // s for k, s in zip(kernel.shape[:count], stride, strict=True))
+    pairs = [n for pair in zip(places, stride, strict=True) for n in pair]
+    windows, phases = tuple(range(0, 2 * count, 2)), range(1, 2 * count, 2)
+    kernel = OPS.flip(OPS.reshape(kernel, (*pairs, filters, into)), windows)
+    kernel = OPS.transpose(kernel, (*windows, 2 * count + 1, *phases, 2 * count))
+    kernel = OPS.reshape(kernel, (*places, into, math.prod(stride) * filters))
+    counts = tuple(-(-(n + a) // s) for n, a, s in zip(lengths, low, stride, strict=True))
+    y = _shifted_conv(x, kernel, tuple(t - 1 for t in places), counts, (1,) * count, 1)
+    y = OPS.reshape(y, (x.shape[0], *counts, *stride, filters))
+    order = (n for k in range(1, count + 1) for n in (k, k + count))
+    y = OPS.transpose(y, (0, *order, 2 * count + 1))
+    sizes = (n * s for n, s in zip(counts, stride, strict=True))
+    y = OPS.reshape(y, (x.shape[0], *sizes, filters))
+    return OPS.slice(y, (0, *low, 0), (1,) * y.rank, (x.shape[0], *lengths, filters))
 
 
 def _shifted_conv(g: Value, kernel: Value, before: Shape, counts: Shape, dilation: Shape,

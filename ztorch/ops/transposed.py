@@ -1,5 +1,5 @@
 """Transposed convolutions of any number of axes, channels last: convolutions for each phase of the
-stride, or for few filters a matrix product, then a fold."""
+stride, one of all phases for few filters, or a matrix product, then a fold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.convolution import ROWS, WIDE, need_ranks, window_slices
-from ztorch.ops.phases import transposed
+from ztorch.ops.phases import transposed, transposed_at_once
 from ztorch.ops.windows import Shape, Sizes, for_each, spans
 
 
@@ -48,6 +48,7 @@ def _conv_transpose_numpy(x: Any, kernel: Any, stride: Sizes = 1, padding: str =
     Sample(((1, 3, 4, 2), (3, 2, 8, 2)), {"stride": (2, 3), "padding": "same"}),
     Sample(((1, 5, 2), (3, 8, 2)), {"dilation": 2, "padding": "same"}),
     Sample(((2, 3, 2), (4, 9, 2)), {"stride": 2, "output_padding": 1}),
+    Sample(((1, 3, 2, 2), (4, 2, 2, 2)), {"stride": 2, "output_padding": (1, 0)}),
     numpy=_conv_transpose_numpy)
 def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "valid",
                    dilation: Sizes = 1, output_padding: Sizes | None = None) -> Value:
@@ -89,11 +90,14 @@ def conv_transpose(x: Value, kernel: Value, stride: Sizes = 1, padding: str = "v
     extra = output_padding if isinstance(output_padding, tuple) else (output_padding,) * count
     span = spans(tuple(size), dilation)
     cuts = [transpose_crops(k, s, padding, o) for k, s, o in zip(span, stride, extra, strict=True)]
+    low = tuple(a for a, _ in cuts)
+    lengths = tuple((n - 1) * s + k - a - b for n, s, k, (a, b) in zip(
+        x.shape[1:-1], stride, span, cuts, strict=True))
     if filters >= WIDE and (set(stride) == {1} or set(dilation) == {1}):
-        low = tuple(a for a, _ in cuts)
-        lengths = tuple((n - 1) * s + k - a - b for n, s, k, (a, b) in zip(
-            x.shape[1:-1], stride, span, cuts, strict=True))
         return transposed(x, kernel, low, lengths, stride, dilation, 1)
+    whole = all(k % s == 0 for k, s in zip(size, stride, strict=True)) and tuple(size) != stride
+    if whole and filters * math.prod(stride) >= WIDE and set(dilation) == {1}:
+        return transposed_at_once(x, kernel, low, lengths, stride)
     matrix = OPS.transpose(OPS.reshape(kernel, (math.prod(size) * filters, into)))
     left = ROWS(OPS.reshape(OPS.matmul(x, matrix), (*x.shape[:-1], *size, filters)))
     last = x.rank - 1
