@@ -16,7 +16,7 @@ from tests.cases.ring_kernels import RINGS
 from tests.cases.ring_schedules import Cut, Sequence, cuts, play, pumped, sequences
 
 LONGEST = 1000
-SHARE = 250  # of all counts, how many one stands for in a run that is not full
+SHARE = 500  # of all counts, how many one stands for in a run that is not full
 MOST_PLAYED = 100  # counts: a run repeats itself by then
 
 Repeated = tuple[list[Sequence], list[Cut]]  # a run, and where it repeats itself
