@@ -114,3 +114,23 @@ def test_bounds_follow_the_ops() -> None:
     assert bounds(wide * 2) == bounds(OPS.cast(leaf("input", "f", (2,), "float32"), "int32")) == (
         -(1 << 31), (1 << 31) - 1)
     assert bounds(OPS.cast(wide - 1, "uint8")) == (0, 255)  # it wraps
+
+
+@pytest.mark.parametrize(("channels", "stride", "dilation", "zero"), [
+    (8, 1, 1, 0), (4, 2, 1, 128), (8, 1, 2, 7), (6, 1, 1, 200), (3, 2, 1, 128)], ids=str)
+def test_windows_of_images(channels: int, stride: int, dilation: int, zero: int) -> None:
+    """Their borders are zeros of the numbers, which are others of the bytes."""
+    image, kernel = _numbers((2, 7, 9, channels), "uint8", 1), _numbers((3, 2, channels, 20), "int8", 2)
+    x, w = leaf("input", "x", image.shape, "uint8"), leaf("input", "w", kernel.shape, "int8")
+    y = OPS.conv(OPS.cast(x, "int32") - zero, OPS.cast(w, "int32"), stride, [(1, 1), (0, 1)], dilation)
+    wide = np.pad(image.astype(np.int64) - zero, [(0, 0), (1, 1), (0, 1), (0, 0)])
+    rows, columns = y.shape[1:3]
+    wanted = sum(wide[:, i * dilation:][:, :(rows - 1) * stride + 1:stride, j * dilation:][
+        :, :, :(columns - 1) * stride + 1:stride] @ kernel[i, j].astype(np.int64) for i in range(3) for j in range(2))
+    job = Job(Graph({"y": y}), {x: image, w: kernel})
+    for limits in (WIDE, BYTES):
+        [got] = interpreted(job, limits)
+        np.testing.assert_array_equal(got, wanted)
+    if channels % 4 == 0:  # no step stores all windows
+        sizes = [m.size for step in plan_of(job.alone("j"), BYTES)[0].steps for m in step.kernel.memories]
+        assert max(sizes) <= max(image.size, y.size, kernel.size)

@@ -22,6 +22,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.rewrites.split_reductions import split_reduction
+from ztorch.lower.rewrites.window_words import windows_of_words
 
 Shape = tuple[int, ...]
 Bounds = tuple[int, int]  # the least number and the largest
@@ -125,7 +126,8 @@ def unvaried(v: Value, axis: int) -> Value | None:
 
 def _product(v: Value, a: Value, b: Value, dot: str, parts: int) -> Value:
     """The product of words of so many parts, by an opcode."""
-    words = COPY(_words(a, -1, parts)), _words(b, -2, parts)
+    rows = windows_of_words(a, parts, lambda x, axis: _words(x, axis, parts))
+    words = COPY(_words(a, -1, parts)) if rows is None else rows, _words(b, -2, parts)
     return Value(v.op, words, {"dot": dot}, v.shape, v.dtype)
 
 

@@ -1,0 +1,77 @@
+"""Windows of an image of integers, as windows of an image of words.
+
+A convolution is a product whose left operand has a window in each row, channels last. Where words
+do not cross from one position of a window to the next, the image is packed, which is read in place:
+windows overlap, and packed windows would be many times as large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ztorch.graph.op import OPS
+from ztorch.graph.rewrite import filled
+from ztorch.graph.value import Value
+from ztorch.lower.region import COPY
+
+Pack = Callable[[Value, int], Value]  # packs neighbors along an axis
+
+
+def windows_of_words(x: Value, parts: int, pack: Pack) -> Value | None:
+    """The rows of a left operand in words, as views of a packed image; None if it has no windows,
+    or if its channels are no whole words.
+
+    Args:
+        x: The operand.
+        parts: Numbers in a word.
+        pack: Packs neighbors along an axis.
+    """
+    return _packed(x, x.rank - 1, parts, pack, 0, False)
+
+
+def _packed(x: Value, axis: int, parts: int, pack: Pack, shift: int, seen: bool) -> Value | None:
+    """x minus a number, packed along an axis. `seen`: a reader takes windows of x."""
+    if x.op.opcode == "sub" and filled(x.args[1]):
+        return _packed(x.args[0], axis, parts, pack, shift + int(x.args[1].attrs["value"]), seen)
+    name, below = x.op.name, x.args[0] if x.args else x
+    if name == "pick":
+        places = len(x.attrs["axes"])
+        if axis >= x.rank - places or axis in x.attrs["axes"]:
+            return None
+        inner = _packed(below, axis + places, parts, pack, shift, True)
+        return None if inner is None else x.op(inner, **x.attrs)
+    if name == "broadcast_to":
+        inside = axis - (x.rank - below.rank)
+        if inside < 0 or below.shape[inside] != x.shape[axis]:
+            return None
+        inner = _packed(below, inside, parts, pack, shift, seen)
+        size = tuple(n // parts if k == axis else n for k, n in enumerate(x.shape))
+        return None if inner is None else OPS.broadcast_to(inner, size)
+    if seen:
+        return _image(x, axis, parts, pack, shift)
+    if name == "rows":
+        return _packed(below, axis, parts, pack, shift, seen)
+    if name == "transpose":
+        inner = _packed(below, x.attrs["axes"][axis], parts, pack, shift, seen)
+        return None if inner is None else OPS.transpose(inner, x.attrs["axes"])
+    if name == "reshape" and axis == x.rank - 1 and x.shape[-1] % below.shape[-1] == 0:
+        inner = _packed(below, below.rank - 1, parts, pack, shift, seen)
+        return None if inner is None else OPS.reshape(
+            inner, (*x.shape[:-1], x.shape[-1] // parts))
+    return None
+
+
+def _image(x: Value, axis: int, parts: int, pack: Pack, shift: int) -> Value | None:
+    """A packed image, perhaps with a border; the number is subtracted from both."""
+    if x.shape[axis] % parts:
+        return None
+    if x.op.name != "pad":
+        return COPY(pack(x - shift if shift else x, axis))
+    low, high = x.attrs["low"], x.attrs["high"]
+    if low[axis] or high[axis]:
+        return None
+    bits = 32 // parts
+    number = int(x.attrs["value"]) - shift & (1 << bits) - 1
+    border = sum(number << k * bits for k in range(parts))
+    inner = pack(x.args[0] - shift if shift else x.args[0], axis)
+    return COPY(OPS.pad(inner, low, high, border - (border >> 31 << 32)))
