@@ -106,7 +106,7 @@ def test_completion_lists_the_models() -> None:
     (["train", "digits_mlp", "--loss", "crossentropy"], "unknown loss"),
     (["train", "digits_mlp", "--metrics", "acuracy"], "did you mean 'accuracy'"),
     (["train", "digits_mlp", "--device", "cpu:avx3"], "unknown device 'cpu:avx3'"),
-    (["train", "digits_mlp", "--val", "2"], "validation_split must be .* not 2.0"),
+    (["train", "digits_mlp", "--val", "2"], "--val must be .* not 2.0"),
     (["train", "mnist_mlp", "--data", "mnist"], "no mnist files"),
     (["train", "digits_mlp", "--data", "."], r"\. should hold a folder of images for each class"),
     (["train", "digits_mlp", "--data", "x.npy,"], r"'x.npy,' names 1 file\(s\); pass x.npy,y.npy"),

@@ -82,6 +82,7 @@ def test_hints_at_arguments_and_devices(call: Callable[[], object], said: str) -
     (zt.data, "read_csv", "here it is zt.data.csv(path"), (zt.data, "imagefolder", "did you mean 'image_folder'?"),
     (zt.onnx, "export", "here it is zt.onnx.save"), (zt, "GradientTape", "here it is self.gradients(loss, weights)"),
     (zt.Sequential([L.Input((2,)), L.Dense(2)]).compile("cpu"), "state_dict", "here it is get_weights()"),
+    (L.Dense(2), "enable_lora", "here it is a frozen layer (trainable = False)"),
     (L.Dense(2), "parameters", "here it is weights"), (zt.utils, "clip_grad_norm_", "here it is global_clipnorm="),
     (L.Dense(2), "register_forward_hook", "here it is a model that also returns"), (zt, "Parameter", "zt.Variable"), (zt.Sequential([L.Dense(2)]), "eval", "here it is nothing")])
 def test_hints_at_attributes(module: object, name: str, said: str) -> None:

@@ -114,7 +114,7 @@ def test_arguments_that_are_not_those_of_a_loop_are_refused() -> None:
 
 
 def test_loops_in_the_form_of_keras() -> None:
-    k, x = ops.while_loop(cond=lambda k, x: k < 5, body=lambda k, x: (k + 1, x * 2.0),
+    k, x = ops.while_loop(cond=lambda k, x: k < 5, body=lambda k, x: (k + 1, x * 2.0),  # type: ignore[call-arg]
                           loop_vars=[np.int32(0), np.float32(1.5)], maximum_iterations=9)
     assert (int(k), float(x), x.dtype) == (5, 48.0, "float32")
     y = zt.ops.fori_loop(1, 4, lambda k, x: x * 2.0 + k, np.float32(1.0))

@@ -22,9 +22,12 @@ def as_options(message: str) -> str:
     'several: --sizes time=64,128 --sizes width=8'
     >>> as_options("compile with a larger size in sizes={'time': ...}")
     'compile with a larger size in --sizes time=N'
+    >>> as_options("validation_split must be a number from 0 to 1")
+    '--val must be a number from 0 to 1'
     >>> as_options("declare its kind: number=['the size']")
     "declare its kind: --number 'the size'"
     """
+    message = message.replace("validation_split must", "--val must")
     message = _COLUMN.sub(lambda match: f"--{match[1]} {_column(match[2])}", message)
     return _ARGUMENT.sub(lambda match: _option(match[0], match[1] or match[2]), message)
 

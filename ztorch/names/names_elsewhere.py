@@ -49,7 +49,10 @@ REPLACEMENTS = {
     "amp": "compile(dtype='mixed_bfloat16')",
     "numpy": "zt.ops", "cuda": "compile(\"cuda\"); zt.devices() lists the devices"}
 
-_OF_LAYERS = {  # and of models, in PyTorch
+_OF_LAYERS = {  # and of models, in PyTorch and Keras
+    "enable_lora": "a frozen layer (trainable = False), to whose output two small layers add: "
+                   "base(x) + Dense(units, use_bias=False)(Dense(rank, use_bias=False)(x))",
+    "quantize": "compile(dtype='mixed_bfloat16'); weights are floats",
     **dict.fromkeys(("parameters", "named_parameters"), "weights, each of which has a path"),
     "state_dict": "get_weights(), or save_weights(path) for a file",
     "load_state_dict": "set_weights(arrays), or load_weights(path) for a file",
