@@ -10,6 +10,7 @@ that only imitate a GPU on the CPU, NumPy, and our own code for the CPU, to keep
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,6 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
                         "model for the main kernels and steps; needs no device")
     parser.add_argument("--resume", action="store_true", help="go on with today's run of this "
                         "machine where it was broken off")
+    parser.add_argument("--minutes", type=float, default=math.inf,
+                        help="begin no row later than that; --resume measures the rest")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     asked = parser.parse_args(arguments)
     if asked.predict:
@@ -117,6 +120,8 @@ def main(arguments: list[str] | None = None) -> int:
     begun, done, count = perf_counter(), 0, sum(len(rows) for _, rows in work)
     for section, rows in work:
         for d, case in rows:
+            if perf_counter() - begun >= 60 * asked.minutes:
+                break
             done += 1
             print(f"[{done} of {count}, after {duration(perf_counter() - begun)}] {section.key} on "
                   f"{d.id}: {case.name}", flush=True)
@@ -124,9 +129,11 @@ def main(arguments: list[str] | None = None) -> int:
             # Written after every row: a long run that is broken off has not been for nothing.
             written = report.write(asked.out, stem, facts, [s for s, _ in work if s.lines],
                                    asked.quick, "Devices", METHOD)
-        print(f"\n{section.markdown()}", flush=True)
+        if section.lines:
+            print(f"\n{section.markdown()}", flush=True)
     end = f"written: {', '.join(map(str, written))}" if count else "nothing is left to measure"
-    print(f"{end}, after {duration(perf_counter() - begun)}")
+    left = f"; {count - done} rows are left, which --resume measures" if done < count else ""
+    print(f"{end}, after {duration(perf_counter() - begun)}{left}")
     return int(any("failed" in r for s, _ in work for r in s.results))
 
 

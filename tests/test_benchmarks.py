@@ -86,6 +86,8 @@ def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(gpu.KINDS, "conv", gpu.KINDS["conv"]._replace(
         cases=lambda d, z: [case("first", True), case("second", False)]))
     how = ["--quick", "--only", "conv", "--out", str(tmp_path)]
+    assert gpu.main([*how, "--minutes", "0"]) == 0 and not ran
+    assert "2 rows are left, which --resume measures" in capsys.readouterr().out
     assert gpu.main(how) == 1 and ran == ["first", "second"]
     works[0] = True
     assert gpu.main([*how, "--resume"]) == 0 and ran == ["first", "second", "second"]
