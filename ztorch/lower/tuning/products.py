@@ -73,23 +73,6 @@ FREE_WAYS = row(
     "the ways of a set that rows of A which are whole pages apart leave to B",
     "on Zen 4 at AVX-512, 16 x 1024 x 1024: tiles of 16 rows take 630 us, of 8 rows and 3 vectors "
     "303, of 6 and 4 303; 64 x 1024 x 1024: 13 rows 1403, 8 rows 1192, 6 rows 1173")
-OWN_ROWS_MIN = row(
-    "OWN_ROWS_MIN", 8, "rows",
-    "the fewest rows of a product in a loop that workers share by rows, although each of them then "
-    "reads the whole right operand",
-    "on Zen 4, an LSTM of 32 steps, 8 rows and 64 units, two workers on two dies: 230 us become "
-    "165; with 16 rows, 128 units and 1,000 steps 32 ms become 26, on one die 22.2 become 20.8")
-OWN_ROWS_FEW = row(
-    "OWN_ROWS_FEW", (16, 32), "rows",
-    "the fewest and the most rows of a product outside of loops that workers share by rows; with "
-    "fewer, each of them would wait for the right operand",
-    "on Zen 4, mobilenet of one image takes 52.5 us on two threads in place of 56.2, and 87 on one")
-OWN_ROWS_SHARE = row(
-    "OWN_ROWS_SHARE", 0.25, "share of the L2 cache",
-    "the largest right operand of such a product, which each worker reads whole", CHOSEN)
-OWN_ROWS_COST = row(
-    "OWN_ROWS_COST", 1.1, "ratio",
-    "how much longer the tiles that divide these rows evenly may take", CHOSEN)
 PREFETCH_STEPS = row(
     "PREFETCH_STEPS", 8, "steps along k",
     "the prefetch distance of rows of the right operand if the L1 cache does not hold them",
