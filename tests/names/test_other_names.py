@@ -40,7 +40,7 @@ def test_suggested_names_exist(family: str) -> None:
             assert bare in (ACTIVATIONS if "Activation" in here and word != bare else known), here
         message = str(unknown(family, name.upper(), known))
         assert message.startswith(f"unknown {family} {name.upper()!r}; here it is {here}. Known: ")
-    assert {*OTHER_NAMES} == {*FAMILIES, "device", "dtype", "argument", "command"}
+    assert {*OTHER_NAMES} == {*FAMILIES, "device", "dtype", "argument", "command", "option"}
 
 
 def test_dtypes_commands_and_arguments_of_others() -> None:
@@ -54,6 +54,14 @@ def test_dtypes_commands_and_arguments_of_others() -> None:
         assert here[:2] == "--" or here.split()[0] in main.commands
     output = CliRunner().invoke(main, ["convert", "a.onnx"])
     assert output.exit_code == 2 and "there is no command 'convert'; here it is `ztorch export`" in output.output
+
+
+def test_suggested_options_exist() -> None:
+    known = {name for command in main.commands.values() for option in command.params
+             for name in option.opts}
+    for name, here in OTHER_NAMES["option"].items():
+        assert {*re.findall(r"--[a-z]+", here)} <= known, here
+        assert f"--{name}" not in known
 
 
 @pytest.mark.parametrize(("call", "said"), [
