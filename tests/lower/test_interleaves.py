@@ -110,6 +110,16 @@ def test_one_kernel_stores_whole_vectors(body: Callable[..., Value], stores: int
     assert sum(" store " in f" {line}" for line in text.splitlines()) == stores
 
 
+def test_runs_do_not_overwrite_what_later_ones_read() -> None:
+    """The second run reads the place of the first one in a value that nothing else reads."""
+    (x, a), (w, b) = given("x", 2, 64), given("w", 64)
+    y = ops.reshape(ops.cumsum(ops.exp(x), axis=1), (2, 64))
+    runs = ops.stack(w * 2.0, y[0] + w, axis=0)
+    j = Job(Graph({"y": runs}), {x: a, w: b}, "runs")
+    for level in {HERE[0], HERE[-1]}:
+        agree(j, Module([j], level).run(0), terms=64)
+
+
 def test_one_kernel_computes_runs_from_the_same_numbers() -> None:
     """Unrelated parts are kernels of their own, as are those of several shapes."""
     plan = plan_of(job(butterflies, 16, 64).graph, WIDE)[0]

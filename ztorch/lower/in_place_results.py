@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ztorch.graph.value import Value
 from ztorch.lower.buffers import memory_of, reads_at
+from ztorch.lower.insets import INTERLEAVED
 from ztorch.lower.reduction import Phases
 from ztorch.lower.region import Region
 
@@ -51,8 +52,8 @@ def replaced(regions: Sequence[Region], outputs: Collection[Value], placed: Coll
 
 
 def _by_element(region: Region, v: Value, y: Value) -> bool:
-    """Whether a region reads v only where it computes the same element of y."""
-    return all(at == region.flat[y] for m in region.members
+    """Whether a region reads v only where it computes the same element of y, and nothing else."""
+    return y.op is not INTERLEAVED and all(at == region.flat[y] for m in region.members
                for source, at in reads_at(region, m) if source is v)
 
 

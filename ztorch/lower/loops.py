@@ -108,9 +108,14 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
              target: Mapping[Value, str]) -> None:
     """Computes values at the position of a scope, then stores those in `target`.
 
-    All stores come last, so nothing is read after it was overwritten in place."""
+    All stores come last, so nothing is read after it was overwritten in place; those of runs, which
+    are never in place, as soon as they are computed."""
     results: list[tuple[Value, Index, list[Operand]]] = []
     e = replace(e, place=full)
+    stored = [v for v in values if v in target]
+    if stored and all(v.op is INTERLEAVED and v.attrs["run"] > 1 for v in stored):
+        _evaluate_runs(e, stored, region, full, target)
+        return
     for v in values:
         if v not in target:
             continue
@@ -123,6 +128,19 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
             e.store_interleaved(target[v], v, flat, xs)
         else:
             e.store(target[v], v, flat, *xs)
+
+
+def _evaluate_runs(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var, Index],
+                   target: Mapping[Value, str]) -> None:
+    """Computes values in runs, and stores each at once: many would not fit in registers."""
+    count = max(len(v.args) for v in values)
+    for k in range(count):
+        for v in values:
+            if k < len(v.args):
+                flat = region.flat[v].replace(full)
+                a, run = v.args[k], v.attrs["run"]
+                x = e.element(a, unflatten(position_in_part(v, flat), a.shape))
+                e.store(target[v], v, flat + k * run, x)
 
 
 def spread(e: Emitter, flat: Operand, loops: Sequence[Var]) -> dict[Var, Operand]:

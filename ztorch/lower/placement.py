@@ -16,6 +16,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.buffers import buffers_of, label, memory_of, reads_at
 from ztorch.lower.grid.rows import stored_between_passes
 from ztorch.lower.in_place_results import replaced
+from ztorch.lower.insets import INTERLEAVED
 from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
 from ztorch.lower.reduction import Phases
@@ -169,7 +170,7 @@ class Placement:
             return False
         if state not in self.read_by(region):
             return True
-        if region.kind == "reduce" and not region.is_row(new):
+        if (region.kind == "reduce" and not region.is_row(new)) or new.op is INTERLEAVED:
             return False
         for v in region.members:
             for source, at in reads_at(region, v):
