@@ -89,19 +89,6 @@ def test_another_process_does(folder: Path) -> None:
     assert set(folder.iterdir()) == written
 
 
-def test_a_cached_program_skips_all_compiler_stages(folder: Path) -> None:
-    script = ("import sys, ztorch as zt, numpy as np\n"
-              "print((zt.tensor(np.ones(3, np.float32)) * 7.5).sum().numpy())\n"
-              "print([m for m in ('jinja2', 'llvmlite', 'ztorch.lower', 'ztorch.compile.pipeline')\n"
-              "       if m in sys.modules])")
-    environment = {"ZTORCH_CACHE": str(folder.parent), "ZTORCH_DEVICE": "cpu", "PATH": ""}
-    outputs = [subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True,
-                              text=True, check=True, cwd=Path(zt.__file__).parents[1]).stdout.split("\n")
-               for _ in range(2)]
-    assert outputs[0][0] == outputs[1][0] == "22.5"
-    assert "ztorch.lower" in outputs[0][1] and outputs[1][1] == "[]"
-
-
 def test_the_compiler_is_identified_by_its_version_not_its_file_time(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def source() -> bytes:

@@ -103,7 +103,7 @@ PREDICTS = {
     "ztorch.program", "ztorch.program.program", "ztorch.program.predictor",
     "ztorch.program.stateful", "ztorch.program.verbs", "ztorch.program.running_optimizer",
     "ztorch.names.keras_calls", "ztorch.flags", "ztorch.feed.parts", "ztorch.names.own_functions", "ztorch.names.class_names",
-    "ztorch.runtime.worker_trials", "ztorch.program.weight_access", "ztorch.program.native_calls",
+    "ztorch.runtime.worker_trials", "ztorch.runtime.result_memory", "ztorch.program.weight_access", "ztorch.program.native_calls",
 }
 SLOW = {"pathlib", "dataclasses", "csv", "tempfile", "zipfile", "logging", "subprocess", "asyncio",
         "safetensors", "concurrent.futures"}

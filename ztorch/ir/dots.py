@@ -12,12 +12,13 @@ half or a quarter of the bits of a word, whatever its dtype, and sums wrap.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.ir.arithmetic import Arithmetic
-from ztorch.ir.kernel import Operand
+if TYPE_CHECKING:
+    from ztorch.ir.arithmetic import Arithmetic
+    from ztorch.ir.kernel import Operand
 
 
 def _part(x: np.ndarray, k: int, parts: int, signed: bool) -> np.ndarray:
