@@ -1,4 +1,5 @@
-"""Transposed convolutions of few filters whose windows are whole strides: one convolution."""
+"""Transposed convolutions of few filters whose windows are whole strides: one convolution. So are
+gradients of convolutions of few channels."""
 
 from __future__ import annotations
 
@@ -68,4 +69,25 @@ def test_cuts_and_padding_at_the_end(cut: dict[str, Any]) -> None:
                       HERE[-1]).run(0, 1)
     want = np.zeros(y.shape)
     added(data, weights, want, 1 if "padding" in cut else 0, 2)
+    np.testing.assert_allclose(number, want, atol=1e-4)
+
+
+@together()
+@pytest.mark.parametrize("level", HERE)
+@pytest.mark.parametrize(("shape", "window"), [
+    ((1, 37, 1), (9, 1, 1)), ((2, 9, 8, 3), (3, 2, 3, 5)), ((1, 6, 7, 2), (3, 3, 2, 1)), ((1, 9, 1), (4, 1, 3))])
+def test_gradients_of_few_channels(shape: tuple[int, ...], window: tuple[int, ...], level: str) -> None:
+    weights = random.normal(size=window)
+    x, kernel = leaf("input", "x", shape, "float32"), leaf("input", "kernel", window, "float32")
+    y = ops.conv(x, kernel)
+    slope = random.normal(size=y.shape)
+    s = leaf("input", "slope", y.shape, "float32")
+    [dx] = gradients(ops.sum(y * s), [x])
+    several = shape[-1] == 1 < window[-1]  # filters that add up to one channel: windows, added up
+    assert several == ("place" in {v.op.name for v in topological([dx])})
+    graph = Graph({"dx": dx})
+    arrays = {kernel: weights.astype(np.float32), s: slope.astype(np.float32)}
+    [number] = Module([Job(graph, arrays)], level).run(0, 1)
+    want = np.zeros(shape)
+    added(slope, weights, want, 0, 1)
     np.testing.assert_allclose(number, want, atol=1e-4)

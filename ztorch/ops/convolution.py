@@ -137,7 +137,9 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
     even = set(stride) == {1} or set(dilation) == {1}
     # In reverse, too, groups have one channel where they have one now.
     alike = groups == 1 or (into == 1) == (filters == groups)
-    if even and alike and math.prod(size) > 1 and x.shape[-1] >= WIDE and all(
+    # Without phases to interleave, only a sum of several filters to one channel does not pay.
+    pays = x.shape[-1] >= WIDE or (set(stride) == {1} and (x.shape[-1] > 1 or filters == 1))
+    if even and alike and math.prod(size) > 1 and pays and all(
             max(a, b) < k for a, b, k in zip(low, high, span, strict=True)):
         result = _products(OPS.stop_gradient(x), kernel, low, high, stride, dilation, groups)
         return _CONVOLVED(result, x, kernel, low=low, stride=stride, dilation=dilation,
