@@ -4,7 +4,8 @@ In a program that only predicts, a value that depends on weights and constants a
 product, transposed, scaled) is the same in every call. It becomes a derived state. If it only
 rearranges one weight that nothing else reads, only the packed form is stored, and loading or
 setting the weight packs it. All other derived states are computed by the function `prepare`, which
-runs when the program is loaded and whenever weights are set.
+runs when the program is loaded and whenever weights are set. What is small and depends on constants
+alone is computed while the program is compiled, as in `graph/fold.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from ztorch.graph.body import first_values
 from ztorch.graph.evaluate import evaluate
+from ztorch.graph.fold import LIMIT
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.rewrite import filled, rebuilt
 from ztorch.graph.value import Graph, Value, attribute_key, topological
@@ -104,6 +106,8 @@ class Derived:
         return True
 
     def _state(self, v: Value) -> Value:
+        if v.nbytes <= LIMIT and _is_computable(v):
+            return constant(evaluate([v], {})[0], v.dtype)
         number = self._number(v)
         if number not in self._known:
             name = f"derived/{len(self._known)}"
@@ -129,10 +133,16 @@ class Stored(Derived):
         return bool(v.attrs["role"] == "constant")
 
     def _can_move(self, v: Value) -> bool:
-        return all(w.op.kind in ("leaf", "map", "reduce") for w in topological([v]))
+        return _is_computable(v)
 
     def _state(self, v: Value) -> Value:
         return constant(evaluate([v], {})[0], v.dtype)
+
+
+def _is_computable(v: Value) -> bool:
+    """Whether a value depends on constants alone, by ops that NumPy computes."""
+    return all(w.op.kind in ("map", "reduce") or w.attrs.get("role") == "constant"
+               for w in topological([v]))
 
 
 def _leaf_key(v: Value) -> tuple:
