@@ -11,7 +11,16 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_parity, gpu_peers, gpu_predictions, gpu_smoke, level, stream_k, timing
+from benchmarks import (
+    gpu,
+    gpu_parity,
+    gpu_peers,
+    gpu_predictions,
+    gpu_smoke,
+    level,
+    stream_k,
+    timing,
+)
 from benchmarks.gpu_cases import GPU, SMALL, SOFTWARE, Case, Measured, Sizes
 from benchmarks.timing import Effort
 from tests.cases.available import device
