@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
-from ztorch.dtypes import i32
+from ztorch.dtypes import i8, i16, i32, u8
 from ztorch.graph.op import OPS, first_value
 from ztorch.graph.rewrite import filled
 from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
+from ztorch.ir.ranges import limits as range_of
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, view_of
 from ztorch.lower.rewrites.split_reductions import split_reduction
@@ -26,8 +25,7 @@ from ztorch.lower.rewrites.window_words import windows_of_words
 
 Shape = tuple[int, ...]
 Bounds = tuple[int, int]  # the least number and the largest
-_PAIR = -(1 << 15), (1 << 15) - 1
-_SIGNED, _UNSIGNED = (-128, 127), (0, 255)  # bytes
+_PAIR, _SIGNED, _UNSIGNED = map(range_of, (i16, i8, u8))
 
 
 def bounds(v: Value) -> Bounds:
@@ -38,7 +36,7 @@ def bounds(v: Value) -> Bounds:
     >>> bounds(x), bounds(x - 128)
     ((0, 255), (-128, 127))
     """
-    low, high = limits = (int(np.iinfo(v.dtype.numpy).min), int(np.iinfo(v.dtype.numpy).max))
+    low, high = limits = range_of(v.dtype)
     if v.op.name == "full":
         return (int(v.attrs["value"]),) * 2
     if v.op.kind == "leaf" and v.attrs["role"] == "constant" and v.size:
@@ -85,7 +83,7 @@ def _by_bytes(v: Value, prepared: Callable[[Value], Value]) -> Value | None:
     if left is None or right is None:
         return None
     (a, c), (b, d) = left, right
-    y = prepared(_product(v, a, b, "dot4", 4))
+    y = prepared(_product(v, a, b, "dot4", i32.bytes))
     if c is not None:
         y = y + split_reduction(OPS.sum(b, axis=-2, keepdims=True), None) * c
     if d is not None:
@@ -99,7 +97,7 @@ def _bytes(x: Value, axis: int, byte: Bounds) -> tuple[Value, Value | None] | No
     low, high = bounds(x)
     if byte[0] <= low and high <= byte[1]:
         return x, None
-    if high - low <= 255:
+    if high - low <= _UNSIGNED[1]:
         return x - (low - byte[0]), OPS.full((), low - byte[0], i32)
     zero = unvaried(x.args[1], axis) if x.op.opcode == "sub" else None
     if zero is None or (codes := _bytes(x.args[0], axis, byte)) is None:
@@ -134,7 +132,7 @@ def _product(v: Value, a: Value, b: Value, dot: str, parts: int) -> Value:
 def _words(x: Value, axis: int, parts: int) -> Value:
     """Neighbors along an axis as words, the first in the lowest bits. The last word is filled up
     with zeros."""
-    axis, bits = range(x.rank)[axis], 32 // parts
+    axis, bits = range(x.rank)[axis], i32.bits // parts
     count = math.ceil(x.shape[axis] / parts)
     if rest := count * parts - x.shape[axis]:
         x = OPS.pad(x, (0,) * x.rank, tuple(rest * (k == axis) for k in range(x.rank)))

@@ -14,9 +14,8 @@ from ztorch.dtypes import f32, i32
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import filled, is_number
 from ztorch.graph.value import Value
+from ztorch.ir.ranges import limits as range_of
 from ztorch.lower.rewrites.integer_products import bounds, unvaried
-
-_LARGEST = (1 << 31) - 1  # that an int32 holds
 
 
 def of_integers(v: Value, prepared: Callable[[Value], Value]) -> Value | None:
@@ -34,7 +33,7 @@ def of_integers(v: Value, prepared: Callable[[Value], Value]) -> Value | None:
         return None
     (a, s), (b, t) = left, right
     largest = [max(-low, high) for low, high in map(bounds, (a, b))]
-    if v.args[0].shape[-1] * largest[0] * largest[1] > _LARGEST:
+    if v.args[0].shape[-1] * largest[0] * largest[1] > range_of(i32)[1]:
         return None
     return OPS.cast(prepared(v.op(a, b)), f32) * (s * t)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ztorch.dtypes import i32
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import filled
 from ztorch.graph.value import Value
@@ -70,8 +71,8 @@ def _image(x: Value, axis: int, parts: int, pack: Pack, shift: int) -> Value | N
     low, high = x.attrs["low"], x.attrs["high"]
     if low[axis] or high[axis]:
         return None
-    bits = 32 // parts
+    bits = i32.bits // parts
     number = int(x.attrs["value"]) - shift & (1 << bits) - 1
     border = sum(number << k * bits for k in range(parts))
     inner = pack(x.args[0] - shift if shift else x.args[0], axis)
-    return COPY(OPS.pad(inner, low, high, border - (border >> 31 << 32)))
+    return COPY(OPS.pad(inner, low, high, border - (border >> i32.bits - 1 << i32.bits)))
