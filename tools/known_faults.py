@@ -52,7 +52,7 @@ FAULTS = [
     Fault("recurrence", "ztorch/model/row_scores.py", "count = OPS.sum(count * weights) / OPS.where(weight > 0.0, weight, 1.0)", "count = OPS.sum(count * weights)", "layers/test_masks.py"),
     Fault("recurrence", "ztorch/model/row_scores.py", "total / OPS.where(count > 0.0, count, 1.0)", "total / count", "layers/test_masks.py"),
     Fault("recurrence", "ztorch/model/bucket_graphs.py", "outputs.items()}, context.memories,", "outputs.items()}, {},", "layers/test_recurrent_states.py layers/test_stateful_layers.py"),
-    Fault("recurrence", "ztorch/lower/rewrites/frozen.py", 'and state.attrs["name"] not in self.changing', "", "layers/test_recurrent_states.py layers/test_stateful_layers.py"),
+    Fault("recurrence", "ztorch/lower/rewrites/frozen.py", 'and v.attrs["name"] not in self.changing', "", "layers/test_recurrent_states.py layers/test_stateful_layers.py"),
     Fault("recurrence", "ztorch/feed/adapter.py", "if self.stateful and rows % batch_size:", "if self.stateful and rows > batch_size:", "layers/test_recurrent_states.py layers/test_stateful_layers.py"),
     Fault("recurrence", "ztorch/compile/cpu_code.py", "tuple(around[:len(strides)])", "()", "layers/test_recurrent_states.py layers/test_stateful_layers.py"),
     Fault("recurrence", "ztorch/interchange/onnx/nodes/loops.py", "OPS.where(continues, v, old)", "v", "interchange/test_onnx_loops.py"),
