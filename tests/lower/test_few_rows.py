@@ -47,7 +47,7 @@ def test_a_transposed_matrix_times_a_vector(shape: tuple[int, ...]) -> None:
         agree(job, compiled(job, machine), terms=k)
     if n > 64:
         lanes = TARGETS[HERE[-1]].limits.lanes(job.graph.outputs["y"].dtype)
-        assert any(name.endswith(f"x{lanes}") for name in kernels(job)) == (k > 1), kernels(job)
+        assert any(name.endswith(f"x{lanes}") for name in kernels(job)) , kernels(job)
 
 
 @pytest.mark.parametrize("queries", [1, 3, 9])

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ztorch.graph.value import Value
+from ztorch.ir.limits import Limits
 from ztorch.lower.buffers import memory_of, reads_at
 from ztorch.lower.insets import INTERLEAVED
-from ztorch.lower.reduction import Phases
+from ztorch.lower.loops import widest
+from ztorch.lower.reduction import Phases, axes_of
 from ztorch.lower.region import Region
+from ztorch.lower.tuning import TAILS_MATTER
 
 MAKERS = ("contract", "map", "reduce", "scatter")  # kinds of regions; each element by one worker
 
 
 def replaced(regions: Sequence[Region], outputs: Collection[Value], placed: Collection[Value],
-             kept_in: Mapping[Value, Value]) -> Iterator[tuple[Value, Value]]:
+             kept_in: Mapping[Value, Value], limits: Limits) -> Iterator[tuple[Value, Value]]:
     """Values that need no buffers of their own, each with the output in whose place it can be: one
     kernel makes it, only one other reads it, and this reads each element before it stores there.
 
@@ -26,6 +29,7 @@ def replaced(regions: Sequence[Region], outputs: Collection[Value], placed: Coll
         outputs: The outputs of the function.
         placed: Values whose places are known.
         kept_in: Values between passes, each with the result in whose place it is.
+        limits: The target's limits.
     """
     readers: dict[Value, list[Region]] = {}
     makers: dict[Value, list[Region]] = {}
@@ -46,7 +50,8 @@ def replaced(regions: Sequence[Region], outputs: Collection[Value], placed: Coll
             if (len(makers.get(v, ())) == 1 and readers[v] == [region] and makers[v] != [region]
                     and makers[v][0].kind in MAKERS and v not in {*placed, *outputs, *kept_in}
                     and (v.dtype, v.size) == (y.dtype, y.size) and _by_element(region, v, y)
-                    and (region.kind == "map" or _before(region, v, y, kept_in))):
+                    and (region.kind == "map" or _before(region, v, y, kept_in))
+                    and not (region.kind == "reduce" and _short_with_tails(region, limits))):
                 yield v, y
                 break
 
@@ -55,6 +60,13 @@ def _by_element(region: Region, v: Value, y: Value) -> bool:
     """Whether a region reads v only where it computes the same element of y, and nothing else."""
     return y.op is not INTERLEAVED and all(at == region.flat[y] for m in region.members
                for source, at in reads_at(region, m) if source is v)
+
+
+def _short_with_tails(region: Region, limits: Limits) -> bool:
+    """Whether rows are short and end in a part of a vector. The store of that part would lie beside
+    the next row, whose load would wait until the store is done."""
+    lanes, length = limits.lanes(widest(region)), region.inner.extent
+    return length % lanes > 0 and length < TAILS_MATTER * lanes and not axes_of(region).by_columns
 
 
 def _before(region: Region, v: Value, y: Value, kept_in: Mapping[Value, Value]) -> bool:

@@ -64,7 +64,7 @@ class Placement:
         if in_outputs:
             self._place_copied()
             slots = {v: k for k, v in enumerate(graph.outputs.values())}
-            for v, y in replaced(self.regions, slots, self.locations, self._kept_in):
+            for v, y in replaced(self.regions, slots, self.locations, self._kept_in, limits):
                 self.locations[v] = Location("outputs", slots[y], self._bytes(v))
         self.first_run = {r: k for k, r in reversed([*enumerate(self.regions)])}  # its number
         self.reads = [self.read_by(r) for r in self.regions]  # values from outside each region

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from ztorch.lower.schedule import Schedule
 
 # What `fusion` means. Each level of a plan computes the same values.
-APART, HEAVY_APART, FUSED, RECOMPUTED = range(4)
+APART, HEAVY_APART, FUSED = 0, 1, 2
+RECOMPUTED = FUSED + 1
 
 
 @dataclass(frozen=True, repr=False)

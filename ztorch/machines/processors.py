@@ -49,6 +49,7 @@ class Processor(NamedTuple):
     load_ports: int = 2  # vector loads that start in a cycle
     port_bits: int = 512  # width of these ports; a wider vector takes several cycles
     fma_cycles: int = 4  # latency of a multiply-add
+    row_addresses: int = 10  # addresses of rows that general registers hold beside counters
     ids: tuple[tuple[str, int, range], ...] = ()  # (vendor, family, models) as CPUID reports them
     # A feature that no earlier processor of the vendor has, since virtual machines hide the model.
     feature: str = ""
@@ -110,15 +111,15 @@ PROCESSORS: dict[str, Processor] = {p.name: p for p in (
               port_bits=128, fma_cycles=7, l2_bytes_per_cycle=8.0, outer_bytes_per_cycle=4.0,
               ids=_arm(0xD08)),
     Processor("neoverse-n1", "neon", l1_bytes=64 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
-              port_bits=128, ids=_arm(0xD0C)),
+              port_bits=128, row_addresses=26, ids=_arm(0xD0C)),
     Processor("neoverse-v1", "neon", l1_bytes=64 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
-              fma_ports=4, load_ports=3, port_bits=128, ids=_arm(0xD40)),
+              fma_ports=4, load_ports=3, port_bits=128, row_addresses=26, ids=_arm(0xD40)),
     Processor("neoverse-n2", "neon", l1_bytes=64 * KIB, l2_bytes=MIB, l3_bytes=32 * MIB,
-              port_bits=128, load_ports=3, ids=_arm(0xD49)),
+              port_bits=128, load_ports=3, row_addresses=26, ids=_arm(0xD49)),
     Processor("neoverse-v2", "neon", l1_bytes=64 * KIB, l2_bytes=2 * MIB, l3_bytes=32 * MIB,
-              fma_ports=4, load_ports=3, port_bits=128, ids=_arm(0xD4F)),
+              fma_ports=4, load_ports=3, port_bits=128, row_addresses=26, ids=_arm(0xD4F)),
     Processor("apple-m1", "neon", l1_bytes=128 * KIB, l2_bytes=3 * MIB, l3_bytes=8 * MIB,
-              fma_ports=4, load_ports=3, port_bits=128),
+              fma_ports=4, load_ports=3, port_bits=128, row_addresses=26),
 )}
 
 

@@ -40,6 +40,9 @@ from ztorch.lower.tuning import (
     OWN_ROWS_FEW,
     OWN_ROWS_SHARE,
     PREFETCH_MAX,
+    SHALLOW_DEPTH,
+    SHALLOW_MEMBERS,
+    SHALLOW_SLOTS,
     UNROLL_MAX,
 )
 
@@ -95,8 +98,10 @@ def propose(region: Region, limits: Limits) -> ProductSchedule:
                math.prod(product.shape[:-2]))
     s = in_blocks_along_k(s, m, k, access, step_distance(product.args[0]),
                           lanes * summing(product.dtype).bytes, limits.processor)
-    members = sum(v.op is not COPY for v in region.members)
-    inline = members == count or (members <= INLINE_EPILOGUE_MEMBERS and k < INLINE_EPILOGUE_DEPTH)
+    members = [v for v in region.members if v.op is not COPY]
+    cheap = k <= SHALLOW_DEPTH and sum(v.op.cost for v in members[count:]) <= SHALLOW_SLOTS
+    most = SHALLOW_MEMBERS if cheap else INLINE_EPILOGUE_MEMBERS
+    inline = len(members) == count or (len(members) <= most and k < INLINE_EPILOGUE_DEPTH)
     return replace(s, epilogue_inline=int(inline))
 
 

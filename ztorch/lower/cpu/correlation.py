@@ -18,7 +18,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower.cpu.elements import lanes_refusal
+from ztorch.lower.cpu.lanes import lanes_refusal
 from ztorch.lower.cpu.sliding_windows import read_for_sums
 from ztorch.lower.cpu.window_edges import Edges, all_inside, edges_of, overlap, runs
 from ztorch.lower.emit import Emitter

@@ -12,6 +12,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.divided_axes import long_columns
 from ztorch.lower.cpu.index_set_splitting import Part, border_parts, parts_of
+from ztorch.lower.cpu.lanes import lanes_refusal
 from ztorch.lower.cpu.short_rows import blocks_of, emit_blocks
 from ztorch.lower.emit import Emitter
 from ztorch.lower.in_place_updates import at_position, entry_axes, write
@@ -62,8 +63,8 @@ def _vectors(region: Region, limits: Limits) -> int:
         return 1
     results = sum(len(v.args) for v in region.members if v.op is INTERLEAVED)
     column, (read, other) = part.axes[-1], _positions(region)
-    places = [at.replace({region.outer: part.flat}) for at in read]
-    if other or any(not at.is_affine or at.factor(column) not in (0, 1) for at in places):
+    places = [at.replace({region.outer: part.flat}) for at in (*read, *other)]
+    if any(not at.is_affine or at.factor(column) not in (0, 1) for at in places):
         return 1  # lanes that are read one by one, or whose indices fill registers
     vectors = column.extent // lanes
     return next(n for n in (ELEMENT_VECTORS, 2, 1) if n == 1 or (n * results < (
@@ -125,13 +126,6 @@ def refusal(s: ElementSchedule, region: Region, limits: Limits) -> str:
         return f"order({', '.join(map(str, s.order))}) must name each of {len(rows)} axes once"
     if not min(1, len(rows)) <= s.share <= len(rows):
         return f"share({s.share}) must be between {min(1, len(rows))} and {len(rows)} axes"
-    return ""
-
-
-def lanes_refusal(lanes: int, most: int) -> str:
-    """Why loops cannot have this many lanes; empty if they can."""
-    if not 1 <= lanes <= most or lanes & (lanes - 1):
-        return f"lanes({lanes}) must be a power of two, {most} at most on this target"
     return ""
 
 

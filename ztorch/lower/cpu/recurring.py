@@ -10,7 +10,8 @@ from ztorch.graph.value import Value, topological
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
-from ztorch.lower.cpu.elements import axes_for, lanes_refusal
+from ztorch.lower.cpu.elements import axes_for
+from ztorch.lower.cpu.lanes import lanes_refusal
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import side_by_side, spread

@@ -12,7 +12,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower.cpu.elements import lanes_refusal
+from ztorch.lower.cpu.lanes import lanes_refusal, lanes_that_fit
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, nested, side_by_side, spread, summing, vectors, widest
@@ -32,7 +32,6 @@ from ztorch.lower.tuning import (
     RECOMPUTE_SLOTS,
     ROW_SUM_VECTORS,
     ROW_SUMS,
-    SHORTEST_VECTOR,
     SIDE_BY_SIDE_MAX,
 )
 
@@ -43,12 +42,12 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
     phases, axes, lanes = Phases(region), axes_of(region), limits.lanes(widest(region))
     passes = list(phases.passes([*region.stores, *phases.in_row(axes, limits)]))
     if not axes.by_columns:
-        while axes.inner and lanes > SHORTEST_VECTOR and axes.inner[-1].extent <= lanes // 2:
-            lanes //= 2
+        lanes = lanes_that_fit(axes.inner[-1].extent, lanes) if axes.inner else lanes
         sums = tuple(_sums(phases, axes, lanes, s, stores) if lanes > 1 else 1
                      for _, stores, s in passes)
         return RowSchedule(lanes, sums, 1)
     *rows, column = axes.outer
+    lanes = lanes_that_fit(column.extent, lanes)
     trip_count = column.extent // (lanes if rows else lanes * COLUMN_ITERATIONS)
     together = max(len(sums) for _, _, sums in passes)
     columns = _columns(region, axes, max(1, together), trip_count, limits) if lanes > 1 else 1

@@ -16,7 +16,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower.cpu.elements import lanes_refusal
+from ztorch.lower.cpu.lanes import lanes_refusal
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, LoadedIndex, Var
 from ztorch.lower.loops import spread, vectors

@@ -18,7 +18,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower.cpu.elements import lanes_refusal
+from ztorch.lower.cpu.lanes import lanes_refusal, lanes_that_fit
 from ztorch.lower.cpu.left_operand import Run
 from ztorch.lower.cpu.window_edges import Edges, all_inside, edges_of, overlap, runs
 from ztorch.lower.emit import Emitter
@@ -121,8 +121,9 @@ def propose(region: Region, limits: Limits) -> SlidingSchedule | None:
     lanes = limits.lanes(widest(region))
     axes = _axes(region) if lanes > 1 and region.axes else None
     places = _most_places(axes, region, limits) if axes else 0
-    few = axes is not None and places > 1 and _border_groups(axes, places) <= SLIDING_BORDERS
-    return SlidingSchedule(lanes, places) if few else None
+    if axes is None or places <= 1 or _border_groups(axes, places) > SLIDING_BORDERS:
+        return None
+    return SlidingSchedule(lanes_that_fit(axes.column.extent, lanes), places)
 
 
 def _border_groups(axes: _Axes, places: int) -> int:

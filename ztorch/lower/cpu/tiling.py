@@ -99,10 +99,12 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     """
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
-    fetches = distance > 0 and not (packed or pack or n % lanes or count > 1)
-    ahead = steps_ahead(distance, cpu) if fetches else 0
+    # A copied panel has whole vectors, and tiles without a free register must prefetch.
+    masks = 0 if pack else _mask_registers(n, lanes, d)
+    ahead = 0 if pack else steps_ahead(distance, cpu)
+    registers_max = limits.vector_registers - masks - (0 if ahead else SPARE_REGISTERS)
     best = functools.partial(
-        _best_tile, m, n, k, limits, d, packed, access, panel, count, ahead)
+        _best_tile, m, n, k, limits, d, packed, access, panel, count, registers_max)
     time, rows, width = best()
     own = best(even=True) if own_rows and m >= OWN_ROWS_MIN else (math.inf, 1, 1)
     if own_rows := own[0] <= OWN_ROWS_COST * time:
@@ -121,20 +123,21 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     elif k * n * count * d.bytes <= l2_bytes and not (far and m * k * d.bytes <= l2_bytes):
         iterations = tiles.down * panels
         fits = max(1, iterations // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
+    used = registers(rows, width * count) + access.shared_registers(rows) + masks
+    full = rows > 1 and used > limits.vector_registers - SPARE_REGISTERS
     near = pack or m == 1 or panel_bytes <= cpu.l1_bytes * L1_SHARE
     return ProductSchedule(
         rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)), block_depth=0,
-        block_pack=int(pack), prefetch=0 if near else steps_ahead(distance, cpu),
+        block_pack=int(pack), prefetch=0 if near and not full else steps_ahead(distance, cpu),
         unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
         if m == 1 and panel else K_UNROLL, epilogue_inline=1)
 
 
 def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
-               access: AccessPattern, panel: int, count: int, ahead: int,
+               access: AccessPattern, panel: int, count: int, registers_max: int,
                even: bool = False) -> tuple[float, int, int]:
     """The estimated cycles of products with their best register tile, and the tile's rows and
-    vectors. With `even`, the number of row tiles is even; without such a tile, cycles are inf.
-    `ahead` is the prefetch distance of panels that the L1 cache does not hold."""
+    vectors. With `even`, the number of row tiles is even; without such a tile, cycles are inf."""
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     best: dict[int, tuple[float, int, int]] = {}  # by the number of different tile heights
     gain = TILING_GAIN if m > 1 else 1.0  # a single row waits for long runs of B
@@ -146,9 +149,7 @@ def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
     for rows in (h for h in access.heights if h <= most and not (even and math.ceil(m / h) % 2)):
         for width in range(1, widest + 1):
             used = registers(rows, width * count) + access.shared_registers(rows)
-            far = k * width * lanes * d.bytes > cpu.l1_bytes * L1_SHARE
-            spare = 0 if far and ahead else SPARE_REGISTERS
-            if rows * width > 1 and used > limits.vector_registers - spare:
+            if rows * width > 1 and used > registers_max:
                 break
             if not whole_panels(width, panel):
                 continue
@@ -181,6 +182,11 @@ def registers(rows: int, width: int) -> int:
     (15, 15)
     """
     return rows * width + (width if rows > 1 else 0) + 1
+
+
+def _mask_registers(n: int, lanes: int, d: DType) -> int:
+    """The vector registers of the mask of a partial vector; masks of AVX-512 have their own."""
+    return int(n % lanes > 0 and lanes * d.bytes < LINE_BYTES)
 
 
 def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor, count: int = 1) -> float:
@@ -217,7 +223,7 @@ def most_block_rows(s: ProductSchedule, vector_bytes: int) -> int:
 def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern, distance: int,
                       vector_bytes: int, cpu: Processor) -> ProductSchedule:
     """The schedule with blocks along k if its tiles would evict lines of A that the next panel
-    reads again.
+    reads again, or lines of the panel of B that the next tile does.
 
     Args:
         s: A schedule.
@@ -232,9 +238,14 @@ def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern,
     lines = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
     down = sum(run.tiles for run in access.runs(m, s.tile_rows))
     most = most_block_rows(s, vector_bytes)
-    if distance < LINE_BYTES or k <= lines or min(down, most) < 2:
+    step_bytes = LINE_BYTES + s.tile_vectors * vector_bytes
+    fits = k <= lines and k * step_bytes <= cpu.l2_bytes * L2_SHARE
+    if distance < LINE_BYTES or fits or min(down, most) < 2:
         return s
-    return replace(s, block_rows=math.ceil(down / math.ceil(down / most)),
+    rows = math.ceil(down / math.ceil(down / most))
+    if k <= lines:  # only the panel of B is too large: few tiles read each part again
+        rows = max(2, min(rows, s.block_rows))
+    return replace(s, block_rows=rows,
                    block_depth=int(cpu.l1_bytes * BLOCK_DEPTH_SHARE) // LINE_BYTES)
 
 
@@ -253,8 +264,9 @@ def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Process
     fetch = width * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
     issues = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
     sums = rows * width * issues
-    step = max(sums / cpu.fma_ports, (rows + width * issues) / cpu.load_ports,
-               float(cpu.fma_cycles), fetch)
+    # Addresses of rows beyond those that registers hold are loaded, too.
+    loads = rows + max(0, rows - cpu.row_addresses) + width * issues
+    step = max(sums / cpu.fma_ports, loads / cpu.load_ports, float(cpu.fma_cycles), fetch)
     if rows > 1 and sums < FEW_SUMS * cpu.fma_ports * cpu.fma_cycles:
         step += FEW_SUMS_CYCLES
     step += FETCH_SHARE * (rows * d.bytes + width * vector_bytes) / cpu.l2_bytes_per_cycle

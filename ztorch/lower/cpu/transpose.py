@@ -16,7 +16,8 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.divided_axes import divided, loops_of, reads_at
-from ztorch.lower.cpu.elements import lanes_refusal, merged_axes
+from ztorch.lower.cpu.elements import merged_axes
+from ztorch.lower.cpu.lanes import lanes_refusal
 from ztorch.lower.cpu.strides import lines_held
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, LoadedIndex, Var

@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
-from ztorch.lower.cpu.elements import lanes_refusal
+from ztorch.lower.cpu.lanes import lanes_refusal
 from ztorch.lower.cpu.winograd_matrices import (
     KERNEL_MATRIX,
     RESULT_MATRIX,
