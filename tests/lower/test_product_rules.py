@@ -53,8 +53,35 @@ def test_a_tile_fills_all_registers_where_each_step_prefetches() -> None:
         return step.schedule.tile_rows, step.schedule.tile_vectors
 
     assert [tile(8, n, 500) for n in (1000, 1024, 1001)] == [(4, 3), (4, 2), (4, 2)]  # pages apart; a mask
-    assert [tile(8, 1000, k) for k in (170, 171)] == [(4, 2), (4, 3)]  # three vectors of 170 rows stay in L1
+    assert tile(8, 1000, 170) == (4, 3)  # also where three vectors stay in L1
     assert tile(100, 1000, 500) == (6, 2)
+
+
+def test_tall_tiles_would_load_addresses_of_rows() -> None:
+    for limits in (AVX2, ZEN3):
+        assert choose(1024, 8, 108, limits, f32).tile_rows == 10
+        assert choose(1024, 24, 108, limits, f32) == ProductSchedule(4, 3, 1, 0, 0, 8, 4, 1)
+    arm = replace(AVX2, processor=ANY._replace(row_addresses=26))
+    assert choose(1024, 8, 108, arm, f32).tile_rows > 10
+
+
+def test_a_mask_takes_a_register_unless_it_has_one_of_its_own() -> None:
+    assert choose(1024, 12, 108, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 8, 4, 1)
+    assert choose(1024, 16, 108, AVX2, f32) == ProductSchedule(6, 2, 1, 0, 0, 0, 4, 1)
+    with_masks = replace(AVX2, mask_registers=True)
+    assert choose(1024, 12, 108, with_masks, f32) == ProductSchedule(6, 2, 1, 0, 0, 0, 4, 1)
+
+
+def test_parts_of_k_where_both_operands_miss_the_l2_cache() -> None:
+    def schedule(k: int, columns: int) -> ProductSchedule:
+        a = ops.transpose(leaf("input", "a", (k, 144), f32))
+        step = plan_of(Graph({"y": ops.matmul(a, leaf("input", "b", (k, columns), f32))}), AVX2)[0].steps[-1]
+        assert isinstance(step.schedule, ProductSchedule)
+        return step.schedule
+
+    assert schedule(2048, 32).block_depth == 0
+    deep = schedule(8192, 32)
+    assert deep.block_depth == 256 and 1 < deep.block_rows < 12  # few tiles read a part of B again
 
 
 def test_tiles_of_one_height_are_half_the_code() -> None:
@@ -103,7 +130,7 @@ def test_the_l2_cache_keeps_up_only_with_narrow_panels() -> None:
     slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=8.0))
     assert choose(384, 384, 384, slow, f32).tile_vectors == 1
     fast = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=1000.0, l1_bytes=1 << 20))
-    assert choose(384, 384, 384, fast, f32).tile_vectors == 2
+    assert choose(384, 384, 384, fast, f32).tile_vectors == 3
 
 
 def test_a_left_operand_that_tiles_read_badly_is_copied() -> None:
@@ -195,7 +222,8 @@ def test_a_right_operand_that_needs_a_copy_is_packed() -> None:
         graph = prepare(Graph({"y": ops.matmul(x(20, k), b)}), AVX2)
         return packed_columns(graph.outputs["y"].args[1]) > 0
 
-    assert packed(64, 80) and not packed(60, 80) and not packed(32, 80)
+    assert packed(80, 80) and not packed(60, 80) and not packed(32, 80)
+    assert packed(96, 80) and not packed(64, 80)  # of three vectors each
 
 
 def test_rows_that_evict_one_another_are_fetched_just_ahead() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from tests.cases.proposals import AVX2, proposed, x
 from tests.parity import plan_of
 from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -65,8 +66,15 @@ def test_a_pass_that_only_computes_prefetches_the_next_row() -> None:
 def test_columns_are_reduced_together_while_iterations_are_left() -> None:
     assert "columns(4)" in proposed(ops.sum(x(3, 9, 32), axis=1))
     assert "columns(2)" in proposed(ops.sum(x(3, 9, 16), axis=1))
-    assert "columns(1)" in proposed(ops.sum(x(9, 32), axis=0))  # workers share the columns themselves
-    assert "columns(2)" in proposed(ops.sum(x(9, 64), axis=0))
+    assert "columns(1)" in proposed(ops.sum(x(9, 16), axis=0))  # workers share the columns themselves
+    assert "columns(2)" in proposed(ops.sum(x(9, 32), axis=0))
+    assert "columns(4)" in proposed(ops.sum(x(9, 64), axis=0))
+
+
+def test_vectors_hold_few_channels() -> None:
+    wide = TARGETS["avx512"].limits
+    for channels, lanes in ((3, 4), (6, 8), (8, 8), (9, 16), (40, 16)):
+        assert f"lanes({lanes})" in repr(plan_of(Graph({"y": ops.sum(x(9, channels), axis=0)}), wide)[0].steps[-1].schedule)
 
 
 def test_workers_share_enough_axes_to_be_busy() -> None:

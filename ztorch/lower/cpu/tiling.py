@@ -100,7 +100,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     lanes, cpu = product_lanes(n, limits, d), limits.processor
     access = access or plain(m, k)
     # A copied panel has whole vectors, and tiles without a free register must prefetch.
-    masks = 0 if pack else _mask_registers(n, lanes, d)
+    masks = 0 if pack or limits.mask_registers or n % lanes == 0 else 1
     ahead = 0 if pack else steps_ahead(distance, cpu)
     registers_max = limits.vector_registers - masks - (0 if ahead else SPARE_REGISTERS)
     best = functools.partial(
@@ -184,11 +184,6 @@ def registers(rows: int, width: int) -> int:
     return rows * width + (width if rows > 1 else 0) + 1
 
 
-def _mask_registers(n: int, lanes: int, d: DType) -> int:
-    """The vector registers of the mask of a partial vector; masks of AVX-512 have their own."""
-    return int(n % lanes > 0 and lanes * d.bytes < LINE_BYTES)
-
-
 def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor, count: int = 1) -> float:
     """The estimated cycles of all tiles of `count` products with k steps."""
     vectors = sum(p.size * p.count for p in tiles.panels)
@@ -198,11 +193,13 @@ def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor, count: int
 
 
 def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
-                   access: AccessPattern | None = None, distance: int = 0) -> float:
+                   access: AccessPattern | None = None, distance: int = 0,
+                   panel: int = 0) -> float:
     """The estimated cycles of a product with its best tiles. Without `access`, rows of A have one
     stride. Where the steps of A along k are a `distance` of bytes apart, of at least a cache line,
-    each step of a tile loads a line of A."""
-    s, cpu = choose(m, n, k, limits, d, access=access), limits.processor
+    each step of a tile loads a line of A. `panel` is the width in vectors of the panels that B may
+    be packed in."""
+    s, cpu = choose(m, n, k, limits, d, access=access, panel=panel), limits.processor
     tiles = tiling(s.tile_rows, s.tile_vectors, m, n, product_lanes(n, limits, d), access=access)
     cycles = estimated_cycles(tiles, k, d, cpu)
     if distance < LINE_BYTES or k * LINE_BYTES <= cpu.l1_bytes:

@@ -23,11 +23,13 @@ from ztorch.lower.tuning import INTERLEAVED_MAX, REGION_MEMBERS_MAX
 Shape = tuple[int, ...]
 
 
-def with_interleaves(graph: Graph) -> Graph:
-    """The graph with stacks of few values along their last axis as interleaved values."""
+def with_interleaves(graph: Graph, in_runs: bool = True) -> Graph:
+    """The graph with stacks of few values as interleaved values, along their last axis or, with
+    `in_runs`, along others. In a loop the parts of a stack may lie in places of their own, which
+    others leave to them."""
     nodes = graph.nodes()
     stacks = {v: parts for v in nodes if (parts := stacked(v, v.args))}
-    runs = {v for v in nodes if v not in stacks and _has_siblings(v)}
+    runs = {v for v in nodes if in_runs and v not in stacks and _has_siblings(v)}
     if not stacks and not runs:
         return graph
     readers: dict[Value, list[Value]] = {}

@@ -74,7 +74,7 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
         if fixed_role != SHARED or not graph.outputs:
             graph = with_column_groups(graph, limits)
         graph = with_padded_results(graph)
-    graph = with_interleaves(with_work_on_parts(graph))
+    graph = with_interleaves(with_work_on_parts(graph), in_runs=fixed_role != SHARED)
     return _Preparation(graph, limits, derived, fixed_role, often).run()
 
 

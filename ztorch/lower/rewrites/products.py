@@ -277,14 +277,15 @@ def _left(v: Value, limits: Limits) -> Value:
     base = view_of(bare, (*(Index() for _ in bare.shape[:-2]), Index.of(row), Index.of(depth)))
     if base is None or n < COPY_COLUMNS:
         return bare
-    best, step = choose(m, n, k, limits, v.dtype).tile_rows, base[1].factor(depth)
+    plain, step = choose(m, n, k, limits, v.dtype), base[1].factor(depth)
+    best = plain.tile_rows
     line = 2 * best * v.dtype.bytes >= LINE_BYTES and base[1].factor(row) == 1 != step
     if bare.size > base[0].size or line:
         # Elements repeat, for windows overlap; or a tile takes most of a line in each step.
         copied = product_cycles(m, n, k, limits, v.dtype) + copy_cycles(
             bare, limits.processor) / math.prod(v.shape[:-2])
         return COPY(a) if copied < COPY_GAIN * product_cycles(
-            m, n, k, limits, v.dtype, access, step_distance(bare)) else bare
+            m, n, k, limits, v.dtype, access, step_distance(bare), plain.tile_vectors) else bare
     # A tile uses few elements of each cache line, and returns to the line only k lines later.
     near = limits.processor.l1_bytes * (L1_SHARE if n >= 2 * COPY_COLUMNS else 1)
     across = step != 1 and k * LINE_BYTES > near

@@ -6,17 +6,6 @@ from ztorch.lower.tuning.table import CHOSEN, row
 
 _CODE_SIZE = "chosen by the size of the code"
 
-# -- loops of kernels -----------------------------------------------------------------------------
-
-LONE_CYCLES = row(
-    "LONE_CYCLES", 12000, "cycles of one worker between two barriers",
-    "the least work from which on workers always share a loop; below it trials decide",
-    "on Zen 4, an LSTM of 100 steps, one row and 128 units, two workers, its input product shared: "
-    "on two dies 363 us in shared loops, 311 in lone ones; on one die 215 and 311")
-LONE_ITERATIONS = row(
-    "LONE_ITERATIONS", 8, "iterations",
-    "the shortest loop that one worker runs by itself", CHOSEN)
-
 # -- elementwise work and reductions ---------------------------------------------------------------
 
 SHARED_ITERATION_ELEMENTS = row(
@@ -38,11 +27,6 @@ LONG_ROW_VECTORS = row(
     "chosen: the masked rest costs as much as a whole iteration")
 SHORTEST_VECTOR = row(
     "SHORTEST_VECTOR", 4, "lanes", "the shortest vector along a row that fits in it", CHOSEN)
-TAILS_MATTER = row(
-    "TAILS_MATTER", 8, "vectors",
-    "the shortest rows, with a part of a vector at their end, whose results may replace what they "
-    "are computed from",
-    "on Zen 4 with AVX-512, softmax of 128 x 10 takes 5.1 us in place and 1.6 elsewhere")
 SHUFFLED_VECTORS = row(
     "SHUFFLED_VECTORS", 4, "vectors",
     "the most vectors that one of a block of short rows is shuffled out of", CHOSEN)
