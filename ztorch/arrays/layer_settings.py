@@ -66,7 +66,8 @@ def contents(values: Iterable[Any]) -> list[Any]:
 
 def has_own_code(layer: Layer) -> bool:
     """Whether the class of a layer, or of one inside it, is a user's."""
-    return any(_own_classes(type(inner)) for _, inner in layer.walk())
+    kinds: set[Any] = {type(inner) for _, inner in layer.walk()}
+    return any(map(_own_classes, kinds))
 
 
 def _walk(layer: Layer, seen: set[int]) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ztorch.codegen.targets import PRECISIONS
+from ztorch.codegen.target import PRECISIONS
 from ztorch.config import positive
 from ztorch.errors import ConfigError, unknown
 from ztorch.library.device_library import DeviceLibrary
