@@ -11,10 +11,12 @@ from tests.cases.grouping import together
 from tests.parity import HERE, NARROW, WIDE, Job, Module, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.dtypes import f32
-from ztorch.graph.op import leaf
+from ztorch.graph.op import constant, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.text import show
+from ztorch.lower.insets import INTERLEAVED
+from ztorch.lower.rewrites.frozen import Derived
 
 GRID = Limits(0, 16, True, grid=GridLimits(load_width=4, compute_units=1))  # a unit: few elements are enough
 RANDOM = np.random.default_rng(4)
@@ -167,3 +169,13 @@ def test_threads_of_a_grid_store_whole_vectors(body: Callable[..., Value], loads
     vectors = [i.opcode for i in kernel.body if i.opcode in ("load", "store") and i.attrs["align"] == 16]
     assert (vectors.count("load"), vectors.count("store")) == (loads, stores)
     assert not vectors or len(vectors) == sum(i.opcode in ("load", "store") for i in kernel.body)
+
+
+def test_stacks_of_constants_run_once_when_the_program_is_loaded() -> None:
+    """NumPy computes constants while a program is compiled, but no op that lowering makes."""
+    turns = constant(RANDOM.normal(size=(3, 40)).astype(np.float32))
+    x = leaf("input", "x", (3, 40, 2), f32)
+    y = x * INTERLEAVED(turns * 2, turns + 1, shape=(3, 40, 2), run=1)
+    derived = Derived()
+    derived.take(Graph({"y": y}))
+    assert [v.op for v in derived.updates.values()] == [INTERLEAVED]

@@ -46,6 +46,11 @@ def current_layer() -> str:
     return _layer.get()
 
 
+def not_evaluated(*arrays: Any, **attrs: Any) -> Any:
+    """The `numpy` of ops that lowering makes, after graphs are evaluated."""
+    raise AssertionError("lowering makes this op after graphs are evaluated")
+
+
 @dataclass(frozen=True)
 class Op:
     """A primitive tensor operation: the computation of a node of the graph.

@@ -7,15 +7,11 @@ import math
 from typing import Any
 
 from ztorch.dtypes import DType
-from ztorch.graph.value import Op, Value
+from ztorch.graph.value import Op, Value, not_evaluated
 from ztorch.lower.index import Index
 from ztorch.lower.positions import flatten, unflatten
 
 Shape = tuple[int, ...]
-
-
-def _not_evaluated(*args: Any, **attrs: Any) -> Any:
-    raise AssertionError("insets are made after graphs are evaluated")
 
 
 def _inset_shape(x: Value, *before: Value, shape: Shape, low: Shape) -> tuple[Shape, DType]:
@@ -42,13 +38,13 @@ def _interleaved_body(e: Any, index: Any, shape: Shape, run: int) -> Any:
 
 # A tensor that contains x at the offset `low`. The rest of the buffer is unchanged: a border, or
 # another inset.
-INSET = Op("inset", "map", _inset_shape, _not_evaluated, body=_inset_body, cost=1)
+INSET = Op("inset", "map", _inset_shape, not_evaluated, body=_inset_body, cost=1)
 # A tensor that is `fill` around an inside of shape `inner`, which is not stored.
-BORDER = Op("border", "map", _border_shape, _not_evaluated,
+BORDER = Op("border", "map", _border_shape, not_evaluated,
             body=lambda e, index, **attrs: e.read(0, ()), cost=1, partial=True)
 # Values of one size, in turns: `run` elements of each, then the next ones of each. A kernel
 # computes one element of all of them at a time. The body gives the first.
-INTERLEAVED = Op("interleaved", "map", _interleaved_shape, _not_evaluated,
+INTERLEAVED = Op("interleaved", "map", _interleaved_shape, not_evaluated,
                  body=_interleaved_body, cost=1)
 
 

@@ -13,13 +13,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ztorch.dtypes import DType, f32
 from ztorch.graph.narrow import ROUNDED, narrowed
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Graph, Op, Value, layer_scope, topological
+from ztorch.graph.value import Graph, Op, Value, layer_scope, not_evaluated, topological
 from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Fragment, MmaShape
 from ztorch.ir.layouts import layout_of
@@ -37,11 +36,7 @@ def _infer(q: Value, k: Value, v: Value, *reads: Value,
     return (*q.shape[:-1], v.shape[-1]), attention.dtype
 
 
-def _not_evaluated(*args: Any, **attrs: Any) -> Any:
-    raise AssertionError("attention is found after graphs are evaluated")
-
-
-ATTENTION = Op("attention", "attention", _infer, _not_evaluated)
+ATTENTION = Op("attention", "attention", _infer, not_evaluated)
 
 
 def with_attention(graph: Graph, limits: Limits) -> Graph:

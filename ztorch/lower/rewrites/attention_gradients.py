@@ -21,7 +21,7 @@ from ztorch.dtypes import DType, f32
 from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rebuilt
-from ztorch.graph.value import Graph, Op, Value, layer_scope, topological
+from ztorch.graph.value import Graph, Op, Value, layer_scope, not_evaluated, topological
 from ztorch.ir.halves import HALVES
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.product_rules import CHUNK
@@ -54,12 +54,8 @@ def _infer(q: Value, k: Value, v: Value, slope: Value, level: Value, shift: Valu
     return (*q.shape[:-2], *(v.shape[-2:] if by_keys else q.shape[-2:])), attention.dtype
 
 
-def _not_evaluated(*args: Any, **attrs: Any) -> Any:
-    raise AssertionError("gradients of attention are found after graphs are evaluated")
-
-
 # With `by_keys`: of the values, and its result 1 is that of the keys; otherwise of the queries.
-ATTENTION_GRADIENT = Op("attention_gradient", "attention_gradient", _infer, _not_evaluated)
+ATTENTION_GRADIENT = Op("attention_gradient", "attention_gradient", _infer, not_evaluated)
 
 
 def with_attention_gradients(graph: Graph, limits: Limits) -> Graph:

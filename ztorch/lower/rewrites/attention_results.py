@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ztorch.dtypes import DType
 from ztorch.graph.narrow import ROUNDED
 from ztorch.graph.op import OPS
 from ztorch.graph.rewrite import rewrite
-from ztorch.graph.value import Graph, Op, Value
+from ztorch.graph.value import Graph, Op, Value, not_evaluated
 
 
 def _infer(node: Value, index: int, shape: tuple[int, ...],
@@ -16,14 +14,10 @@ def _infer(node: Value, index: int, shape: tuple[int, ...],
     return shape, dtype
 
 
-def _not_evaluated(*args: Any, **attrs: Any) -> Any:
-    raise AssertionError("results of attention are found after graphs are evaluated")
-
-
 # Of attention, for each row: 0: the number that makes exp2(score * log2(e) + number) the weights;
 # 1: the sum of exponentials. Of gradients by keys, 1: that of the keys. Of both, SHORT + n is the
 # result n in 16 bits, where the node itself is result 0.
-ATTENTION_RESULT = Op("attention", "attention_result", _infer, _not_evaluated)
+ATTENTION_RESULT = Op("attention", "attention_result", _infer, not_evaluated)
 SHORT = 2
 
 

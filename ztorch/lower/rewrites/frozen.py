@@ -20,7 +20,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.fold import LIMIT
 from ztorch.graph.op import constant, leaf
 from ztorch.graph.rewrite import filled, rebuilt
-from ztorch.graph.value import Graph, Value, attribute_key, topological
+from ztorch.graph.value import Graph, Value, attribute_key, not_evaluated, topological
 from ztorch.lower.region import COPY, is_view
 from ztorch.lower.rewrites.winograd import AT_POINTS
 
@@ -141,8 +141,8 @@ class Stored(Derived):
 
 def _is_computable(v: Value) -> bool:
     """Whether a value depends on constants alone, by ops that NumPy computes."""
-    return all(w.op.kind in ("map", "reduce") or w.attrs.get("role") == "constant"
-               for w in topological([v]))
+    return all((w.op.kind in ("map", "reduce") and w.op.numpy is not not_evaluated)
+               or w.attrs.get("role") == "constant" for w in topological([v]))
 
 
 def _leaf_key(v: Value) -> tuple:

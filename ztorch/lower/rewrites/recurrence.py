@@ -13,12 +13,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from ztorch.dtypes import DType, boolean
 from ztorch.graph.rewrite import substituted
 from ztorch.graph.text import text_of
-from ztorch.graph.value import Graph, Op, Value, topological
+from ztorch.graph.value import Graph, Op, Value, not_evaluated, topological
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import unflatten
 from ztorch.lower.region import Region, is_view, real_reads
@@ -151,18 +150,14 @@ def _result_infer(node: Value, index: int,
     return (*out.shape, r.trip_count) if iterations_last else (r.trip_count, *out.shape), out.dtype
 
 
-def _not_evaluated(*args: Any, **attrs: Any) -> Any:
-    raise AssertionError("recurrences are made after graphs are evaluated")
-
-
-RECURRENCE = Op("recurrence", "recurrence", _infer, _not_evaluated)
-RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, _not_evaluated)
+RECURRENCE = Op("recurrence", "recurrence", _infer, not_evaluated)
+RECURRENCE_RESULT = Op("result", "recurrence_result", _result_infer, not_evaluated)
 # The element of a sequence at the current iteration of the enclosing recurrence.
-AT_ITERATION = Op("at_iteration", "map", lambda x, depth: (x.shape[1:], x.dtype), _not_evaluated,
+AT_ITERATION = Op("at_iteration", "map", lambda x, depth: (x.shape[1:], x.dtype), not_evaluated,
                   movement=True, body=lambda e, index, depth: e.read(
                       0, (Index.of(Var(f"iteration{depth}", e.shape(0)[0])), *index)))
-NESTED = Op("nested", "nested", _infer, _not_evaluated)
-NESTED_RESULT = Op("result", "nested_result", _result_infer, _not_evaluated)
+NESTED = Op("nested", "nested", _infer, not_evaluated)
+NESTED_RESULT = Op("result", "nested_result", _result_infer, not_evaluated)
 
 
 def recurrence_region(v: Value) -> Region:

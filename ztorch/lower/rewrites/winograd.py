@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from ztorch.dtypes import DType, f32
 from ztorch.graph.op import OPS
-from ztorch.graph.value import Op, Value
+from ztorch.graph.value import Op, Value, not_evaluated
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.tiling import product_cycles
 from ztorch.lower.index import Index, Var
@@ -47,10 +46,6 @@ IMAGE = ("batch", "rows", "columns", "channels")  # its axes
 KIND = "winograd"  # of the ops below, and of their regions
 
 
-def _not_evaluated(*args: Any, **attrs: Any) -> Any:
-    raise AssertionError("convolutions are transformed after graphs are evaluated")
-
-
 def _kernel_shape(kernel: Value, rows: int) -> tuple[Shape, DType]:
     return (POINTS, rows, kernel.shape[1]), kernel.dtype
 
@@ -70,16 +65,16 @@ def _slope_shape(products: Value) -> tuple[Shape, DType]:
 
 
 # The transformed kernel (9 * channels, filters): (points, rows, filters). Extra rows are padding.
-AT_POINTS = Op("at_points", KIND, _kernel_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+AT_POINTS = Op("at_points", KIND, _kernel_shape, not_evaluated, cost=TRANSFORM_SLOTS)
 # The transformed tiles of an image: (points, rows, channels), or several such blocks of tiles one
 # after another. Extra rows are padding.
-TILES = Op("tiles", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+TILES = Op("tiles", KIND, _tiles_shape, not_evaluated, cost=TRANSFORM_SLOTS)
 # The inverse transform of products (points, tiles, filters), or of blocks of them, to an image.
-RESULTS_OF = Op("results", KIND, _results_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+RESULTS_OF = Op("results", KIND, _results_shape, not_evaluated, cost=TRANSFORM_SLOTS)
 # The transformed tiles of the slopes of results: (points, rows, filters). Extra rows are padding.
-SLOPES = Op("slopes", KIND, _tiles_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+SLOPES = Op("slopes", KIND, _tiles_shape, not_evaluated, cost=TRANSFORM_SLOTS)
 # The gradient of the kernel, (9 * channels, filters), from that at points.
-KERNEL_SLOPES = Op("kernel_slopes", KIND, _slope_shape, _not_evaluated, cost=TRANSFORM_SLOTS)
+KERNEL_SLOPES = Op("kernel_slopes", KIND, _slope_shape, not_evaluated, cost=TRANSFORM_SLOTS)
 
 
 @dataclass(frozen=True)
