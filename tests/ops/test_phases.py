@@ -91,3 +91,10 @@ def test_gradients_of_few_channels(shape: tuple[int, ...], window: tuple[int, ..
     want = np.zeros(shape)
     added(slope, weights, want, 0, 1)
     np.testing.assert_allclose(number, want, atol=1e-4)
+
+
+def test_few_channels_take_few_products() -> None:
+    """In parts that meet no padding, the gradient of 5 x 5 windows would be 81."""
+    x, k = leaf("input", "x", (1, 14, 14, 6), "float32"), leaf("state", "k", (5, 5, 6, 16), "float32")
+    [slope] = gradients(ops.sum(ops.conv(x, k)), [x])
+    assert sum(v.op.kind == "contract" for v in Graph({"y": slope}).nodes()) == 1

@@ -49,6 +49,7 @@ WIDE = 8  # channels from which `_convolved_grad` pays off: fewer leave most of 
 # windows with gaps of 12 on 28 x 28 have 0.51.
 EDGE_OUTPUTS_MAX = 1 << 12  # most outputs that overlap padding, or window positions, to split
 MULTIPLIED = 0.6
+PARTS_MAX = 25  # most parts of a convolution to few filters: each is a kernel, or several
 
 
 def window_slices(place: Shape, counts: Shape, stride: Shape, dilation: Shape) -> tuple[slice, ...]:
@@ -132,7 +133,7 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
         size, stride, dilation, low, strict=True)]
     met = math.prod(sum(p.outputs * p.places for p in along) / (k * sum(p.outputs for p in along))
                     for along, k in zip(parts, size, strict=True))
-    if met < MULTIPLIED:
+    if met < MULTIPLIED and (filters >= WIDE or math.prod(map(len, parts)) <= PARTS_MAX):
         return _in_parts(x, kernel, parts, stride, dilation, groups)
     even = set(stride) == {1} or set(dilation) == {1}
     # In reverse, too, groups have one channel where they have one now.
