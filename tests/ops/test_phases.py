@@ -28,7 +28,8 @@ def added(x: np.ndarray, kernel: np.ndarray, y: np.ndarray, low: int, stride: An
         for place in np.ndindex(*kernel.shape[:-2]):
             to = tuple(i * s + k - low for i, s, k in zip(at[1:], steps, place, strict=True))
             if all(0 <= i < n for i, n in zip(to, y.shape[1:-1], strict=True)):
-                y[(at[0], *to)] += kernel[place] @ x[at]
+                target = (at[0], *to)
+                y[target] += kernel[place] @ x[at]
 
 
 @together()
