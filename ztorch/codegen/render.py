@@ -25,9 +25,10 @@ from ztorch.ir.opcodes import ARITHMETIC, OPCODES
 from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 
 # A mark is the position of an operand, T for a tensor map, or the letter of an attribute.
-_MARK = re.compile("\x01([0-9MOSPBT]+)\x02")
-_MEMORY_MARKS = {"mem": "M", "source": "S", "barriers": "B"}  # attributes that name memories
-_OFFSET_MARKS = {"off": "O", "source_off": "P"}  # attributes that are constant offsets
+_MARK = re.compile("\x01([0-9MOSPRQBT]+)\x02")
+# Attributes that name memories, and those that are constant offsets.
+_MEMORY_MARKS = {"mem": "M", "source": "S", "right": "R", "barriers": "B"}
+_OFFSET_MARKS = {"off": "O", "source_off": "P", "right_off": "Q"}
 _ATTR_OF_MARK = {mark: name for name, mark in (_MEMORY_MARKS | _OFFSET_MARKS).items()}
 MAX_CACHED_TEXTS = 1 << 11  # cached texts of instructions, per target
 SHARED_ALIGN = 16  # alignment of shared memories in bytes: the widest access

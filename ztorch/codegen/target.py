@@ -67,6 +67,15 @@ class Target:
         assert self.limits.grid is None, f"{self.name} is not a processor"
         return replace(self, limits=replace(self.limits, processor=processor))
 
+    def with_libraries(self, libraries: tuple[tuple[str, str], ...]) -> Target:
+        """The target with libraries whose functions its kernels may call.
+
+        >>> from ztorch.codegen.targets import target
+        >>> target("avx2").with_libraries((("openblas", "0.3.31"),)).limits.libraries
+        (('openblas', '0.3.31'),)
+        """
+        return replace(self, limits=replace(self.limits, libraries=libraries))
+
     def with_byte_dots(self) -> Target:
         """The target with products of words of bytes, if processors of its level may have them."""
         return self if not self.byte_dots else replace(

@@ -112,7 +112,8 @@ def _rocm(chip: Chip) -> Target:
                    **_gpu_rates(f"rocm:{chip.name}"))
     return Target(f"rocm:{chip.name}", family.template_folders, "ll",
                   Limits(0, 128, True, grid=grid), llvm_triple="amdgcn-amd-amdhsa",
-                  llvm_cpu=chip.name, missing_opcodes=FMOD | _NARROW_SHUFFLE,
+                  llvm_cpu=chip.name,
+                  missing_opcodes=FMOD | _NARROW_SHUFFLE | {"library_product"},
                   converted_dtypes=family.converted_dtypes, frame_data=(("code_object", 500),),
                   backend="rocm", chip=chip.name, assembler="amdgcn", llvm_opt_level=3)
 

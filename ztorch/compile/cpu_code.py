@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ztorch.abi import (
+    CONNECT,
     CONTROL_FIELDS,
     CONTROL_OFFSETS,
+    FOREIGN_FUNCTIONS,
     STEPS,
     STEPS_ENTRY,
     WORKER_ENTRY,
@@ -29,6 +31,7 @@ from ztorch.abi import (
 from ztorch.artifact.c_interface import CInterface
 from ztorch.codegen.assemble import KERNEL, assemble_kernels
 from ztorch.codegen.assemblers import assemble_text
+from ztorch.codegen.elf.contents import Blob
 from ztorch.codegen.elf.link import link
 from ztorch.codegen.elf.merge import merge
 from ztorch.codegen.elf.object import Object, read_object
@@ -67,8 +70,10 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
         return CpuCode(text, assemble_text(text, target))
     objects = module.assemble()
     watch.done("object", objects)
-    library = link(objects, soname=f"{_file_name(spec.name)}.so",
-                   exports=[*symbols.values(), *module.repeated, WORKER_ENTRY])
+    table = Blob(None, 8 * len(FOREIGN_FUNCTIONS), writable=True)
+    library = link(objects, soname=f"{_file_name(spec.name)}.so", exports=[
+        *symbols.values(), *module.repeated, WORKER_ENTRY,
+        *([CONNECT] if module.calls_libraries else [])], blobs={"zt.foreign": table})
     watch.done("library", library)
     return CpuCode(text, library)
 
@@ -91,12 +96,13 @@ class RenderedModule:
         self.functions = [_function(plan, self.kernels, symbols[plan.name])
                           for plan in plans.values()]
         self.repeated = [f["repeats"] for f in self.functions if f["repeats"]]
+        self.calls_libraries = any("foreign" in k["above"] for k in self.kernels.rendered)
 
     def text(self) -> str:
         """The whole module as one text."""
         return self._frame(kernels=self.kernels.rendered, programs=self.functions,
                            workers="defined" if self.c_interface is None else "",
-                           steps=self._steps)
+                           steps=self._steps, connects=self._connect)
 
     def assemble(self) -> Object:
         """The whole module as one object: assembled at once, or in parts that are merged."""
@@ -106,7 +112,8 @@ class RenderedModule:
         # Functions only call kernels: LLVM's slow passes do not help them.
         plain = replace(self.target, llvm_opt_level=0)
         rest = ((self._frame(declared=self.kernels.rendered, programs=self.functions,
-                             workers="declared", steps=self._steps), plain),
+                             workers="declared", steps=self._steps,
+                             connects=self._connect), plain),
                 (self._frame(workers="defined", linkage="hidden", steps=self._steps), self.target))
         kernels = [(read_object(code), {KERNEL: kernel["symbol"]}) for kernel, code in
                    zip(self.kernels.rendered, self._assembled_kernels(), strict=True)]
@@ -126,6 +133,11 @@ class RenderedModule:
             lambda numbers: module({f"{KERNEL}{k}": n for k, n in enumerate(numbers)}))
 
     @property
+    def _connect(self) -> str:
+        """The symbol of the function that takes addresses of other libraries; empty: none."""
+        return CONNECT if self.calls_libraries else ""
+
+    @property
     def _steps(self) -> Mapping[str, Any] | None:
         """The loop over batches, in the form that the template expects; None if no function has
         one."""
@@ -134,7 +146,7 @@ class RenderedModule:
     def _frame(self, **parts: Any) -> str:
         target = self.target
         data = {"kernels": [], "declared": [], "programs": [], "workers": "",
-                "steps": None, "linkage": "internal", **parts}
+                "steps": None, "linkage": "internal", "connects": "", **parts}
         return self.kernels.words.frame(
             **data, c=self.c_interface, arch=target.arch, triple=target.llvm_triple,
             cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,

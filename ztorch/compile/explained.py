@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ztorch.codegen.targets import Target
 from ztorch.compile.pipeline import declare_states, plan_functions, simplify
-from ztorch.compile.targeting import target_for
+from ztorch.compile.targeting import target_for, with_libraries
 from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
@@ -31,7 +31,14 @@ class PlannedKernel:
     def reasons(self) -> list[str]:
         """The fused values, the reasons against further fusion, and the hints that were not
         followed."""
-        return [*_fused(self.kernel), *self.step.unmet]
+        return [*_fused(self.kernel), *self._library(), *self.step.unmet]
+
+    def _library(self) -> list[str]:
+        """The library that computes the kernel, if one does."""
+        kind = self.step.schedule.kind if self.step.schedule else ""
+        return [f"computed by {name} {version}, which was measured to be faster here; files have "
+                "our kernel instead" for name, version in self.kernel.limits.libraries
+                if name == kind]
 
 
 def planned_kernels(functions: Mapping[str, Graph], target: Target,
@@ -45,6 +52,7 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
             Default: `None`.
     """
     kernels: dict[str, RegionKernel] = {}
+    target = with_libraries(target)
     tuned = tuned_chooser(target, threads)
 
     def record(kernel: RegionKernel) -> Schedule | None:

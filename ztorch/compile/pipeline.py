@@ -32,7 +32,7 @@ from ztorch.compile.device_code import device_code
 from ztorch.compile.kernels import lowered_before
 from ztorch.compile.memory_sizes import byte_count
 from ztorch.compile.parameters import begun_parameters, initial_parameters
-from ztorch.compile.targeting import target_for
+from ztorch.compile.targeting import target_for, with_libraries
 from ztorch.compile.tuned_schedules import chooser as tuned_chooser
 from ztorch.compile.watch import Watch
 from ztorch.errors import DeviceError, Unsupported, unknown
@@ -46,9 +46,10 @@ from ztorch.lower.recompute import LimitTooSmall
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.loaded_program import LoadedProgram
+from ztorch.runtime.own_kernels import OwnKernels
 from ztorch.runtime.spec import PREPARE, ProgramSpec
 from ztorch.runtime.start import need_room, start
-from ztorch.terminal.work_line import at
+from ztorch.terminal.work_line import at, working
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     """
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     place = resolve(device)
-    target = target_for(place).with_precision(precision)
+    target = with_libraries(target_for(place)).with_precision(precision)
     target = target if tensor_cores else target.without_tensor_cores()
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which can be exported for but not run on; "
@@ -102,7 +103,25 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     need_room(compiled.spec, place.ordinal)
     params, first = begun_parameters(compiled.spec, compiled.placed.states,
                                      [data for _, data in compiled.placed.constants])
-    return start(compiled.spec, compiled.code, params, threads, place.ordinal, first)
+    program = start(compiled.spec, compiled.code, params, threads, place.ordinal, first)
+    return with_own_kernels(program, limit, functions, target, threads, with_less_memory)
+
+
+def with_own_kernels(program: LoadedProgram, limit: int | None, functions: Mapping[str, Graph],
+                     target: Target, threads: int | None,
+                     with_less_memory: Callable[[], Mapping[str, Graph]] | None) -> LoadedProgram:
+    """The program. If it calls other libraries, it can be compiled again without them, for files;
+    the other arguments are those of `compiled_within`."""
+    def own_kernels() -> OwnKernels:
+        with working(f"compile {program.name} without other libraries"):
+            compiled = compiled_within(limit, functions, target.with_libraries(()), program.name,
+                                       threads, with_less_memory)
+        return OwnKernels(compiled.spec, compiled.code,
+                          [data for _, data in compiled.placed.constants])
+
+    if program.calls_libraries:
+        program.own_kernels = own_kernels
+    return program
 
 
 def compiled_within(limit: int | None, functions: Mapping[str, Graph], target: Target, name: str,

@@ -21,7 +21,7 @@ from ztorch.codegen.object_cache import cached, canonical_text
 from ztorch.compile import tuned_files
 from ztorch.compile.memory_sizes import byte_count
 from ztorch.compile.parameters import begun_parameters
-from ztorch.compile.targeting import target_for
+from ztorch.compile.targeting import target_for, with_libraries
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph, Value
 from ztorch.host import assets
@@ -51,7 +51,7 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     place = resolve(device)
     is_stored = place.ordinal is not None and not current().interpret
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
-    target = target_for(place).with_precision(precision)
+    target = with_libraries(target_for(place)).with_precision(precision)
     key = _key(functions, target, name, limit, threads) if is_stored else None
 
     def compiled_anew() -> LoadedProgram:
@@ -81,7 +81,12 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     at("load")
     need_room(spec, place.ordinal)
     params, first = begun_parameters(spec, states, constants)
-    return start(spec, code, params, threads, place.ordinal, first)
+    program = start(spec, code, params, threads, place.ordinal, first)
+    if program.calls_libraries:
+        from ztorch.compile.pipeline import with_own_kernels
+
+        with_own_kernels(program, limit, functions, target, threads, with_less_memory)
+    return program
 
 
 def _has_all(spec: ProgramSpec, states: Mapping[str, Value]) -> bool:

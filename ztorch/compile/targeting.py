@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ztorch.codegen.processor_targets import PROCESSOR_TARGETS
 from ztorch.codegen.target import Target
+from ztorch.compile import tuned_files
 from ztorch.host import detect
 from ztorch.host import processor as this_processor
+from ztorch.host.settings import current
 from ztorch.machines.processors import processor
-from ztorch.runtime.devices import ResolvedDevice, device_info
+from ztorch.runtime.devices import ResolvedDevice, device_info, library_versions
 
 
 def target_for(place: ResolvedDevice) -> Target:
@@ -38,6 +40,20 @@ def target_for(place: ResolvedDevice) -> Target:
     if runs_here and not target.emits_source:
         return target.on_processor(detect.detected())
     return target
+
+
+def with_libraries(target: Target) -> Target:
+    """The target with the libraries of this machine, if the tuner has measured products by them
+    and this processor runs the target. Code for files is compiled without them.
+
+    >>> from ztorch.runtime.devices import resolve
+    >>> with_libraries(target_for(resolve("cpu:zen3"))).limits.libraries
+    ()
+    """
+    if target.limits.grid is not None or target.limits.processor != detect.detected() or not (
+            current().tuned and tuned_files.has_libraries()):
+        return target
+    return target.with_libraries(library_versions())
 
 
 def _target(name: str) -> Target:

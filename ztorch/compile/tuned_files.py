@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 16  # of a file; a typical one has about 500
 MOST_THREADS = 1 << 16  # more than any machine has
 MOST_SECONDS = 1e6  # of a kernel
+_OF_LIBRARY = "-library"  # ends the names of files whose record has a library
 
 
 class TunedKernel(Record):
@@ -45,11 +46,14 @@ class TunedKernel(Record):
     rule: str = field(LINE)  # the schedule that the rules propose
     seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of the fastest
     rule_seconds: float = field(Real(0, MOST_SECONDS, "seconds"))  # of the rules' schedule
+    # Name and version of a library of the machine that was measured beside our fastest schedule,
+    # which is the `rule` then; empty: none.
+    library: str = field(LINE, default="")
 
     @property
     def file_name(self) -> str:
         """The name of its file."""
-        return file_name(self.work, self.machine, self.threads, self.version)
+        return file_name(self.work, self.machine, self.threads, self.version, self.library)
 
 
 def machine_of(target: Target, predicted: bool = False) -> str:
@@ -81,10 +85,16 @@ def usual_threads(threads: int | None) -> int:
     return threads or current().threads or processor.usable_cores()
 
 
-def file_name(work: str, machine: str, threads: int, version: str = __version__) -> str:
+def file_name(work: str, machine: str, threads: int, version: str = __version__,
+              library: str = "") -> str:
     """The name of the file of a kernel."""
-    text = "\n".join((work, machine, str(threads), version))
-    return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    text = "\n".join((work, machine, str(threads), version, *([library] if library else [])))
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}{_OF_LIBRARY * bool(library)}.json"
+
+
+def has_libraries() -> bool:
+    """Whether products of other libraries were measured."""
+    return any(name.endswith(f"{_OF_LIBRARY}.json") for name in names())
 
 
 def folder() -> Path | None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
+from ztorch.compile.tuned_files import TunedKernel
 from ztorch.errors import FileError
 from ztorch.graph.text import text_of
 from ztorch.graph.value import Graph
@@ -50,6 +51,12 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
         return (work and stored_schedule(work, checked_plan)) or RULES
 
     def stored_schedule(work: str, checked: Callable[[str], S]) -> S | None:
+        measured = [tuned_files.file_name(work, machines[0], count, library=f"{name} {version}")
+                    for name, version in target.limits.libraries]
+        records = [r for n in measured if n in stored and (r := _record(place / n, work))]
+        if records:  # it beside ours: the fastest of these, also where that is ours
+            fastest = min(records, key=lambda r: r.seconds)
+            return _checked(place / fastest.file_name, fastest.schedule, checked)
         names = (tuned_files.file_name(work, m, count) for m in machines)
         name = next((n for n in names if n in stored), None)
         return None if name is None else _schedule(place / name, work, checked)
@@ -89,10 +96,25 @@ def checked_plan(text: str) -> PlanSchedule:
 
 def _schedule(path: Path, work: str, checked: Callable[[str], S]) -> S | None:
     """The schedule in a file; None if it is that of the rules."""
+    tuned = _record(path, work)
+    return None if tuned is None or tuned.schedule == tuned.rule else (
+        _checked(path, tuned.schedule, checked))
+
+
+def _record(path: Path, work: str) -> TunedKernel | None:
+    """The record in a file; None if it is damaged, or not of this work."""
     try:
         tuned = tuned_files.read(path)
-        return None if tuned.schedule == tuned.rule or tuned.work != work else (
-            checked(tuned.schedule))
-    except (FileError, IllegalSchedule) as error:
+    except FileError as error:
+        warnings.warn(f"{path} is ignored: {error}", stacklevel=2)
+        return None
+    return tuned if tuned.work == work else None
+
+
+def _checked(path: Path, schedule: str, checked: Callable[[str], S]) -> S | None:
+    """The schedule that a file spells; None if it does not fit."""
+    try:
+        return checked(schedule)
+    except IllegalSchedule as error:
         warnings.warn(f"{path} is ignored: {error}", stacklevel=2)
         return None

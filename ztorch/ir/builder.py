@@ -257,6 +257,14 @@ class Builder(Rings):
         self._token("mma_held_async", self._index(index), a, *sums, mem=mem, off=off,
                     transposed=transposed, panel=panel, fresh=fresh)
 
+    def library_product(self, mem: str, index: Arg, source: str, source_index: Arg, right: str,
+                        right_index: Arg, **sizes: Any) -> None:
+        """Multiply the matrices at places of two memories into one of `mem`, by a function of a
+        library. `sizes`: the other attributes of the opcode."""
+        self._token("library_product", *map(self._index, (index, source_index, right_index)),
+                    mem=mem, source=source, right=right,
+                    **{"off": 0, "source_off": 0, "right_off": 0, **sizes})
+
     def mma_fence(self) -> None:
         """Order assignments to matrices before asynchronous products that accumulate into them."""
         self._token("mma_fence")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ztorch.ir.rules import Rules
+from ztorch.ir.library_rules import LibraryRules
 
 
-class CopyRules(Rules):
+class CopyRules(LibraryRules):
     """The rules for single instructions, copies among them."""
 
     def check_copy_async(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.ir import matrices
+from ztorch.ir import library_products, matrices
 from ztorch.ir.copies import Copies
 from ztorch.ir.kernel import (
     PRIVATE_KINDS,
@@ -256,6 +256,11 @@ class Interpreter(RingSteps):
     def _mma_held_async(self, at: int, instr: Instr) -> Step:
         right = self.memory(at, instr, reads=True, writes=False)
         return self.products.start_held(self, at, instr, right, *map(self.key, instr.args[:2]))
+
+    def _library_product(self, at: int, instr: Instr) -> Step:
+        target = self.memory(at, instr, reads=False, writes=True)
+        stores = target, *(self.stores[instr.attrs[name]] for name in ("source", "right"))
+        return library_products.multiply(self, at, instr, stores, tuple(map(self.key, instr.args)))
 
     def _mma_fence(self, at: int, instr: Instr) -> Step:
         return lambda: self.products.fence_matrices(self)

@@ -82,6 +82,8 @@ class Limits:
     transforms: bool = True  # convolutions may use Winograd transforms
     byte_dots: bool = False  # of a CPU: an instruction multiplies bytes, the opcode `dot4`
     mask_registers: bool = False  # of a CPU: masked stores cost no more than full stores
+    # Libraries of this machine whose functions kernels may call: names and versions.
+    libraries: tuple[tuple[str, str], ...] = ()
 
     @property
     def index(self) -> DType:

@@ -25,11 +25,11 @@ def is_int(x: Any) -> bool:
 
 # The allowed values of each attribute. Attributes that are not listed: see `_plain`.
 ATTRIBUTES: dict[str, Callable[[Rules, Any], object]] = {
-    **dict.fromkeys(("mem", "source", "barriers"),
+    **dict.fromkeys(("mem", "source", "right", "barriers"),
                     lambda r, v: isinstance(v, str) and v in r.memories),
-    **dict.fromkeys(("off", "source_off"),
+    **dict.fromkeys(("off", "source_off", "right_off"),
                     lambda r, v: is_int(v) and abs(v) < 1 << (r.kernel.index.bits - 1)),
-    **dict.fromkeys(("els", "transposed", "source_transposed", "fewer"),
+    **dict.fromkeys(("els", "transposed", "source_transposed", "right_transposed", "fewer"),
                     lambda r, v: isinstance(v, bool)),
     "align": lambda r, v: is_int(v) and 0 <= v <= BUFFER_ALIGN and not v & (v - 1),
     "lane": lambda r, v: is_int(v) and 0 <= v < r.instr.args[0].lanes,

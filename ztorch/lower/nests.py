@@ -78,6 +78,11 @@ def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
             yield proposal
 
 
+def by_library(library: str, region: Region, limits: Limits) -> Schedule | None:
+    """The schedule by which a library computes a region; None if it cannot."""
+    return next((s for s in proposals(region, limits) if s.kind == library), None)
+
+
 def may_have(chosen: Schedule, region: Region, limits: Limits) -> bool:
     """Whether a region can have a schedule."""
     return any(nest.kind == chosen.kind and not nest.refusal(chosen, region, limits)

@@ -91,14 +91,14 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
     at(f"fuse {name}")
     choice = RULES if chooser is None else chooser.plan(graph)
     choice = choice if fusion else replace(choice, fusion=APART)
-    graph = prepare(graph, limits, derived, layouts=choice.layout > 0)
+    graph = prepare(graph, limits, derived, layouts=choice.layout > 0, library=choice.library)
     if derived is not None or graph.leaves("constant"):
         graph = (derived or Stored()).take(graph)
     if memory_limit is None and not graph.recomputed:
         graph = with_insets(graph, only_longer_rows=limits.grid is not None)
     placement = _placed(graph, graph.leaves("input"), {}, limits, params, choice.fusion, name,
                         memory_limit)
-    steps, loops = _Steps(name, schedules or {}, chooser).of(placement)
+    steps, loops = _Steps(name, schedules or {}, chooser, choice.library).of(placement)
     accesses = [[*map(BufferAccess, s.locations, s.writes)] for s in steps]
     barriers = barriers_before(accesses, loops)
     apart, fewer = (1, barriers) if limits.grid else workers_apart(steps, loops, barriers)
@@ -156,8 +156,10 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
 class _Steps:
     """The kernels of a function, including those of its loops, in order."""
 
-    def __init__(self, function: str, schedules: Schedules, chooser: Chooser | None):
+    def __init__(self, function: str, schedules: Schedules, chooser: Chooser | None,
+                 library: str):
         self.function, self.schedules, self.chooser = function, schedules, chooser
+        self.library = library  # that computes products whose schedule is not chosen; empty: none
 
     def of(self, placement: Placement, prefix: str = "") -> tuple[list[KernelStep], list[LoopSpan]]:
         """The kernels of a placement, and the loops around them."""
@@ -190,6 +192,8 @@ class _Steps:
             kernel.chosen = nests.checked(override, kernel.region, kernel.limits, kernel.key)
         elif self.chooser is not None:
             kernel.chosen = self.chooser.kernel(kernel)
+            if kernel.chosen is None and self.library and kernel.hints is None:
+                kernel.chosen = nests.by_library(self.library, kernel.region, kernel.limits)
             kernel.tuned = kernel.chosen is not None
         return kernel
 

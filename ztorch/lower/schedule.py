@@ -26,7 +26,7 @@ class Schedule:
     kind: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
-        KINDS[cls.kind] = cls
+        KINDS.update({cls.kind: cls} if "kind" in vars(cls) else {})
 
     def __repr__(self) -> str:
         """The text that `parse` takes.

@@ -66,13 +66,18 @@ class Stateful(WeightAccess):
 
     def snapshot(self) -> Snapshot:
         """The current state of the program, with everything that its next step depends on;
-        artifacts and checkpoints are written from it. Further training does not change it."""
+        artifacts and checkpoints are written from it. Further training does not change it. If the
+        program calls other libraries of this machine, it is compiled with our kernels for it."""
         from ztorch.runtime.snapshot import Snapshot
 
         executable = self.executable
+        training = self.training_state() if "train" in executable.functions else None
+        if executable.own_kernels is not None:
+            own = executable.own_kernels()
+            params = own.params(executable.states_snapshot())
+            return Snapshot(own.spec, own.code, params, self.metadata, training)
         with executable.lock:
             params = executable.params.copy()
-        training = self.training_state() if "train" in executable.functions else None
         return Snapshot(executable.spec, executable.code, params, self.metadata, training)
 
     def training_state(self) -> Training:

@@ -274,3 +274,14 @@ def device_refusal(spec: ProgramSpec) -> str:
         return (f"is for the chip {spec.arch}; this machine has "
                 f"{', '.join(d.chip or d.name for d in infos)}")
     return ""
+
+
+def library_versions() -> tuple[tuple[str, str], ...]:
+    """The names and versions of the libraries here whose products the tuner measures beside ours.
+
+    >>> {name for name, _ in library_versions()} <= {"openblas", "onednn"}
+    True
+    """
+    from ztorch.backends.vendor_libraries import versions  # loads them
+
+    return versions()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztorch.abi import CONNECT
 from ztorch.backends.library import load_library
 from ztorch.config import positive
 from ztorch.dtypes import DType
@@ -65,6 +66,11 @@ class Executable(HostProgram):
         self._calls: weakref.WeakSet[NativeCall] = weakref.WeakSet()
         self._calls_lock = new_lock()  # held while calls are created or moved
         self.library = load_library(code, spec.name, current().dump)
+        self.calls_libraries = hasattr(self.library, CONNECT)
+        if self.calls_libraries:
+            from ztorch.backends.vendor_libraries import connect  # hardly any program calls them
+
+            connect(self.library)
         self.threads = (current().threads or processor.usable_cores() if threads is None else
                         positive("threads", threads))
 

@@ -11,6 +11,7 @@ import numpy as np
 from ztorch.errors import WeightsError
 from ztorch.host import processor
 from ztorch.locks import new_lock
+from ztorch.runtime.own_kernels import OwnKernels
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec
 
 
@@ -27,6 +28,9 @@ class LoadedProgram(ABC):
     """
 
     threads = 1  # threads of the host that run the program
+    calls_libraries = False  # whether kernels call functions of other libraries of this machine
+    # Compiles such a program again without these calls, for files.
+    own_kernels: Callable[[], OwnKernels] | None = None
 
     def __init__(self, spec: ProgramSpec, code: bytes, device: str, host_bytes: int):
         processor.need_memory(f"program {spec.name!r}", host_bytes,

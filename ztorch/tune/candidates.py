@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, permutations, product
-from math import log2
+from math import ceil, log2
 from typing import Any
 
 from ztorch.lower import nests
 from ztorch.lower.cpu import contract
+from ztorch.lower.cpu.library_nest import LibrarySchedule
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import ProductSchedule, Schedule
-from ztorch.lower.tuning import PREFETCH_STEPS, SIDE_BY_SIDE_MAX, TILE_ROWS_MAX, TILE_VECTORS_MAX
+from ztorch.lower.tuning import (
+    PREFETCH_STEPS,
+    SIDE_BY_SIDE_MAX,
+    TILE_ROWS_MAX,
+    TILE_VECTORS_MAX,
+)
 
 MAX_SCHEDULES = 10  # measured schedules of a stage, the most promising ones
+LIBRARY_PARTS = (1, 2, 4, 8, 16)  # blocks of rows, and of columns, of a product by a library
 MAX_ORDER_AXES = 3  # all loop orders are tried for nests of at most this many axes
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -97,7 +104,22 @@ ON_GRIDS: dict[tuple[str, str], Iterable[int]] = {
 def other_kinds(kernel: RegionKernel, rule: Schedule) -> list[Schedule]:
     """The schedules that the rules propose for a kernel as loop nests of other kinds."""
     proposals = nests.proposals(kernel.region, kernel.limits)
-    return [s for s in proposals if s.kind != rule.kind]
+    return [s for s in proposals if s.kind != rule.kind and not isinstance(s, LibrarySchedule)]
+
+
+def by_library(kernel: RegionKernel, library: str) -> list[Schedule]:
+    """The schedules by which a library may compute a kernel: the rows and columns of a product in
+    a few equal blocks. Empty if the library cannot, or the product is too small for calls."""
+    first = nests.by_library(library, kernel.region, kernel.limits)
+    if first is None:
+        return []
+    m, n = contract.product_of(kernel.region).shape[-2:]
+    blocks = {(ceil(m / down), ceil(n / across)): None for across in LIBRARY_PARTS
+              for down in LIBRARY_PARTS}
+    blocked: list[Any] = [replace(first, block_rows=rows, block_columns=columns)  # type: ignore
+                          for rows, columns in blocks]
+    return [first, *islice((s for s in blocked if s != first and nests.may_have(
+        s, kernel.region, kernel.limits)), MAX_SCHEDULES)]
 
 
 def stages(schedule: Schedule) -> tuple[tuple[str, ...], ...]:

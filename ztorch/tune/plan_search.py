@@ -15,7 +15,7 @@ from ztorch.compile.watch import Watch
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.host.settings import using
-from ztorch.lower.plan_schedule import RULES, PlanSchedule, other_plans
+from ztorch.lower.plan_schedule import RULES, PlanSchedule, library_plan, other_plans
 from ztorch.runtime.executable import Executable, HostCall
 from ztorch.terminal.work_line import at
 from ztorch.tune.clocks import FINAL_ROUNDS, MEASURED_SHARE, ROUNDS
@@ -78,6 +78,44 @@ def search_plans(functions: Mapping[str, Graph], target: Target, name: str, thre
         if not times.rule_seconds:  # no other plan has other kernels
             times.rule_seconds, _ = _race([rules.program.bind(times.function)] * 2, threads, ROUNDS)
     return [*measured.values()]
+
+
+def search_library_plans(functions: Mapping[str, Graph], target: Target, name: str, threads: int,
+                         until: float, library: str,
+                         ours: Mapping[str, PlanSchedule]) -> list[PlanTimes]:
+    """Measures the functions of a program with products by a library, beside our fastest plan of
+    each, which is the `rule` of the result.
+
+    Args:
+        functions: The graph of each function, by name.
+        target: The target, with the library.
+        name: The name of the program.
+        threads: Its worker threads.
+        until: The time of `time.perf_counter()` after which no other plan is compiled.
+        library: The name of the library.
+        ours: Our fastest plan of each function, by its work.
+    """
+    graphs = simplify(functions, passes.DEFAULT, Watch())
+    measured = []
+    programs: dict[PlanSchedule, _Loaded | None] = {}
+    for function, graph in graphs.items():
+        plan = ours[plan_work(graph)]
+        for p in (plan, library_plan(plan, library)):
+            if p not in programs and time.perf_counter() < until:
+                at(f"measure {name}: {p!r}")
+                programs[p] = _program(functions, target, name, threads, p)
+        rules, other = (programs.get(p) for p in (plan, library_plan(plan, library)))
+        if rules is None or other is None or not other.program.calls_libraries:
+            continue
+        times = PlanTimes(function, plan_work(graph))
+        times.best = plan
+        calls = [p.program.bind(function) for p in (rules, other)]
+        times.rule_seconds, seconds = _race(calls, threads, FINAL_ROUNDS)
+        if seconds < MEASURED_SHARE * times.rule_seconds:
+            times.best = library_plan(plan, library)
+            times.ratio = seconds / times.rule_seconds
+        measured.append(times)
+    return measured
 
 
 class _Loaded:

@@ -21,6 +21,8 @@ class TuningReport:
         predicted: Whether times are predicted, and nothing was run. Default: `False`.
         plans: The record of each function whose plans were measured: its layouts, and what is
             fused. Default: `()`.
+        products: The records of products that other libraries computed beside our fastest
+            kernels. Default: `()`.
     """
 
     kernels: tuple[TunedKernel, ...]
@@ -29,15 +31,20 @@ class TuningReport:
     interrupted: bool = False
     predicted: bool = False
     plans: tuple[TunedKernel, ...] = ()
+    products: tuple[TunedKernel, ...] = ()
 
     def __str__(self) -> str:
         known = len(self.kernels) - self.measured
         better = sum(k.schedule != k.rule for k in self.kernels)
-        rows = (*self.kernels, *self.plans)
+        rows = (*self.kernels, *self.products, *self.plans)
         lines = [kernel_table(rows), ""] if rows else []
         verb = "predicted" if self.predicted else "measured"
         lines.append(f"{self.measured} kernels {verb}, {known} known before; {better} have a "
                      "better schedule than the rules give them")
+        if self.products:
+            taken = sum(k.schedule != k.rule for k in self.products)
+            lines.append(f"{taken} of {len(self.products)} products are faster by another library: "
+                         "programs compiled here call it, and artifacts never do")
         if self.interrupted:
             lines.append(f"Interrupted: {self.left} kernels are left; measurements are kept")
         elif self.left:
@@ -51,7 +58,8 @@ def kernel_table(kernels: Iterable[TunedKernel]) -> str:
     rows = [("kernel", "rule us", "best us", "ratio", "schedule")]
     rows += [(k.title, f"{k.rule_seconds * 1e6:.2f}", f"{k.seconds * 1e6:.2f}",
               f"{k.rule_seconds / k.seconds:.2f}" if k.seconds else "-",
-              k.schedule if k.schedule != k.rule else "that of the rules") for k in kernels]
+              k.schedule if k.schedule != k.rule else
+              "ours" if k.library else "that of the rules") for k in kernels]
     return aligned_table(rows)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import Schedule
-from ztorch.tune.candidates import alternatives, other_kinds, stages
+from ztorch.tune.candidates import alternatives, by_library, other_kinds, stages
 from ztorch.tune.clocks import FINAL_ROUNDS, ROUNDS, Clock
 
 
@@ -53,6 +53,28 @@ def search(kernel: RegionKernel, clock: Clock,
     if seconds > rule_seconds * clock.share:
         return SearchResult(rule, rule_seconds, rule, rule_seconds)
     return SearchResult(best, seconds, rule, rule_seconds)
+
+
+def search_library(kernel: RegionKernel, library: str, ours: Schedule,
+                   clock: Clock) -> SearchResult | None:
+    """Measures a library beside our fastest schedule, which is the `rule` of the result. None if
+    the library cannot compute the kernel.
+
+    Args:
+        kernel: The kernel.
+        library: The name of the library.
+        ours: Our fastest schedule.
+        clock: Tells the times of schedules.
+    """
+    candidates = by_library(kernel, library)
+    if not candidates:
+        return None
+    times = _seconds(kernel, candidates, clock, ROUNDS)
+    best = candidates[times.index(min(times))]
+    our_seconds, seconds = _seconds(kernel, [ours, best], clock, FINAL_ROUNDS)
+    if seconds > our_seconds * clock.share:
+        return SearchResult(ours, our_seconds, ours, our_seconds)
+    return SearchResult(best, seconds, ours, our_seconds)
 
 
 def _seconds(kernel: RegionKernel, schedules: list[Schedule], clock: Clock,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.codegen.targets import Target
 from ztorch.compile import tuned_files
 from ztorch.compile.pipeline import declare_states, plan_functions, simplify
 from ztorch.compile.tuned_files import TunedKernel, file_name
+from ztorch.compile.tuned_schedules import checked_plan, plan_work
 from ztorch.compile.tuned_schedules import chooser as tuned_chooser
-from ztorch.compile.tuned_schedules import plan_work
 from ztorch.compile.watch import Watch
 from ztorch.errors import ConfigError, FileError
 from ztorch.graph import passes
@@ -19,12 +19,14 @@ from ztorch.graph.value import Graph
 from ztorch.lower.plan import Chooser
 from ztorch.lower.plan_schedule import RULES
 from ztorch.lower.region_kernel import RegionKernel
+from ztorch.lower.schedule import parse
+from ztorch.runtime.devices import library_versions
 from ztorch.runtime.spec import PREPARE
 from ztorch.terminal.work_line import at, working
 from ztorch.tune.clocks import Clock, clock_for
-from ztorch.tune.plan_search import search_plans
+from ztorch.tune.plan_search import search_library_plans, search_plans
 from ztorch.tune.report import TuningReport
-from ztorch.tune.search import search
+from ztorch.tune.search import search, search_library
 from ztorch.version import __version__
 
 PLANS_SHARE = 0.5  # of the time limit, after which no other plan is compiled
@@ -57,14 +59,18 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
         ordinal: The number of the device. Default: `None`, which a processor and a chip have.
     """
     clock = clock_for(target, threads, ordinal)
+    libraries = library_versions() if clock.runs_programs else ()
+    target = target.with_libraries(libraries)
     if tuned_files.folder() is None:
         raise ConfigError("tuning needs the cache, which ZTORCH_CACHE=0 turns off")
     begun = time.perf_counter()
     end = begun + seconds
     results: list[TunedKernel] = []
+    products: list[TunedKernel] = []
     measured, interrupted = 0, False
     with working(f"tune {name}"):
         plans = _plans(functions, target, name, clock, begun + PLANS_SHARE * seconds, again)
+        plans += _library_plans(functions, target, name, clock, end, again, plans)
         work_items = kernel_works(functions, target, clock.threads)
         for number, work in enumerate(work_items):
             cached = None if again else _cached(work.work, clock)
@@ -74,14 +80,15 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
                len(work_items))
             try:
                 results.append(cached or _measured(work, clock, end))
+                if cached is None:
+                    measured += 1
+                    tuned_files.write(results[-1:])
+                products += _library_products(work, clock, results[-1], again)
             except KeyboardInterrupt:
                 interrupted = True
                 break
-            if cached is None:
-                measured += 1
-                tuned_files.write(results[-1:])
     return TuningReport(tuple(results), measured, len(work_items) - len(results), interrupted,
-                        clock.predicted, tuple(plans))
+                        clock.predicted, tuple(plans), tuple(products))
 
 
 def _plans(functions: Mapping[str, Graph], target: Target, name: str, clock: Clock, until: float,
@@ -135,11 +142,51 @@ def kernel_works(functions: Mapping[str, Graph], target: Target,
     return sorted(work_items.values(), key=lambda work: -work.cycles)
 
 
-def _cached(work: str, clock: Clock) -> TunedKernel | None:
+def _library_plans(functions: Mapping[str, Graph], target: Target, name: str, clock: Clock,
+                   until: float, again: bool, ours: Sequence[TunedKernel]) -> list[TunedKernel]:
+    """The records of functions whose products a library computes, beside our fastest plans."""
+    plans = {record.work: checked_plan(record.schedule) for record in ours}
+    known = []
+    for library, version in target.limits.libraries if plans else ():
+        label = f"{library} {version}"
+        cached = [None if again else _cached(work, clock, label) for work in plans]
+        if not all(cached):
+            cached = [TunedKernel(
+                times.work, f"plan of {times.function}, {label}", clock.machine, clock.threads,
+                __version__, repr(times.best), repr(plans[times.work]), times.seconds,
+                times.rule_seconds, label)
+                for times in search_library_plans(functions, target, name, clock.threads, until,
+                                                  library, plans)]
+            tuned_files.write(record for record in cached if record)
+        known += [record for record in cached if record]
+    return known
+
+
+def _library_products(work: KernelWork, clock: Clock, ours: TunedKernel,
+                      again: bool) -> list[TunedKernel]:
+    """The record of each library that computes a kernel, beside our fastest schedule."""
+    known = []
+    for library, version in work.kernel.limits.libraries:
+        label = f"{library} {version}"
+        record = None if again else _cached(work.work, clock, label)
+        if record is None:
+            finding = search_library(work.kernel, library, parse(ours.schedule), clock)
+            if finding is None:
+                continue
+            record = TunedKernel(
+                work.work, f"{work.kernel.title}, {label}", clock.machine, clock.threads,
+                __version__, repr(finding.best), repr(finding.rule), finding.seconds,
+                finding.rule_seconds, label)
+            tuned_files.write([record])
+        known.append(record)
+    return known
+
+
+def _cached(work: str, clock: Clock, library: str = "") -> TunedKernel | None:
     """The stored measurement of a kernel, if there is one."""
     folder = tuned_files.folder()
     assert folder is not None
-    path = folder / file_name(work, clock.machine, clock.threads)
+    path = folder / file_name(work, clock.machine, clock.threads, library=library)
     try:
         return tuned_files.read(path) if path.exists() else None
     except FileError:

@@ -7,6 +7,7 @@ from ztorch.lower.cpu import (
     contract,
     correlation,
     elements,
+    library_nest,
     recurring,
     rows,
     scatter_add,
@@ -26,7 +27,8 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
                  sliding_windows.emit),
         LoopNest("rows", rows.propose, rows.refusal, rows.emit)),
     "contract": (
-        LoopNest("product", contract.propose, contract.refusal, contract.emit),),
+        LoopNest("product", contract.propose, contract.refusal, contract.emit),
+        *library_nest.LOOP_NESTS),
     "winograd": (
         LoopNest("winograd", winograd_nest.propose, winograd_nest.refusal, winograd_nest.emit),),
     "scatter": (

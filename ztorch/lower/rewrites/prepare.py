@@ -14,6 +14,7 @@ from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
 from ztorch.lower.cpu.borders import without_borders
 from ztorch.lower.cpu.l1_conflicts import with_padded_results
+from ztorch.lower.cpu.library_operands import as_library_reads
 from ztorch.lower.cpu.scatter_add import scatter_on_buffers
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, is_view, view_of
@@ -47,13 +48,14 @@ from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
 
 
 def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
-            fixed_role: str = "state", often: bool = False, layouts: bool = True) -> Graph:
+            fixed_role: str = "state", often: bool = False, layouts: bool = True,
+            library: str = "") -> Graph:
     """The graph with copies where a root or the operand of a kernel must be in a buffer.
 
     With `derived`, states never change, and what is packed from them is stored. In the body of a
     loop, leaves of the `fixed_role` do not change. If they are also used `often`, the cost of
     packing them does not count. With `layouts`, convolutions may have another layout than the
-    model.
+    model. The operands of products stay as they are where another `library` computes them.
     """
     graph = by_others(graph, serial=limits.grid is None)
     graph = loops_outside(merged(graph))
@@ -75,14 +77,14 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
             graph = with_column_groups(graph, limits)
         graph = with_padded_results(graph)
     graph = with_interleaves(with_work_on_parts(graph), in_runs=fixed_role != SHARED)
-    return _Preparation(graph, limits, derived, fixed_role, often).run()
+    return _Preparation(graph, limits, derived, fixed_role, often, library).run()
 
 
 class _Preparation:
     """Copies and splits for the values of one graph."""
 
     def __init__(self, graph: Graph, limits: Limits, derived: Derived | None, fixed_role: str,
-                 often: bool):
+                 often: bool, library: str):
         self.graph = graph
         self.limits = limits
         self.derived = derived
@@ -90,6 +92,7 @@ class _Preparation:
         self.in_body = fixed_role == SHARED
         self.new: dict[Value, Value] = {}
         self.products = ProductRewrites(limits, often, derived)
+        self.library = library
         self.frozen = derived is not None or self.in_body
         self.results: dict[Value, list[Value]] = {}  # of loops: those that are read
         self.readers: dict[Value, list[Value]] = {r: [r] for r in graph.roots}  # an output: itself
@@ -127,7 +130,9 @@ class _Preparation:
         if not all(x.size for x in (v, *v.args)):
             return _empty(out)
         if v.op.kind == "contract":
-            return self.products.prepared(out, self.frozen and v.args[1] in self.fixed)
+            in_place = as_library_reads(self.library, out, self.limits) if self.library else None
+            return in_place if in_place is not None else self.products.prepared(
+                out, self.frozen and v.args[1] in self.fixed)
         if v.op.kind == "reduce":
             return split_reduction(out, self.limits.grid)
         if serial and out.op.movement and _repeats_scattered(out):
@@ -164,7 +169,8 @@ class _Preparation:
         body = v.attrs["body"]
         runs_often = body.proceed is None and body.trip_count > 1
         inside = functools.partial(prepare, limits=self.limits, derived=self.derived,
-                                   fixed_role=SHARED, often=runs_often)
+                                   fixed_role=SHARED, often=runs_often,
+                                   library=self.library)
         stacks = {y.attrs["index"] for y in read if y in self.inner_roots}
         in_place = self.limits.grid is None and runs_often and not body.recompute
         return prepared_loop(out, lambda graph: with_outs_in_place(inside(graph)) if in_place

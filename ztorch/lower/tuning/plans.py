@@ -91,3 +91,14 @@ OWN_ROWS_SHARE = row(
 OWN_ROWS_COST = row(
     "OWN_ROWS_COST", 1.1, "ratio",
     "how much longer the tiles that divide these rows evenly may take", CHOSEN)
+LIBRARY_BLOCK = row(
+    "LIBRARY_BLOCK", (128, 512), "rows and columns",
+    "the first block of a product by another library that the tuner tries", CHOSEN)
+LIBRARY_WORK = row(
+    "LIBRARY_WORK", 1 << 16, "multiply-adds",
+    "the smallest product for which another library is tried: a call and the copies that it makes "
+    "of its operands take longer than our kernel", CHOSEN)
+LIBRARY_BLOCK_BYTES = row(
+    "LIBRARY_BLOCK_BYTES", 1 << 18, "bytes",
+    "the largest block that waits for its epilogue in a local array, on the stack of a worker",
+    CHOSEN)
