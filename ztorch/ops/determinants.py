@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ztorch.errors import Unsupported
+from ztorch.graph.autodiff import gradients
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
+from ztorch.ops.elimination import PANEL, blocks_of, odd_order
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.linear_algebra import (
     beside,
@@ -27,10 +31,38 @@ _POSITIVE = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.2], [0.2, 1.0]]])
 _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
 
 
-def _pivots(name: str, x: Value) -> tuple[Value, Value]:
-    """The pivots of elimination as the last axis, and the sign of the row permutation."""
+def _of_pivots(name: str, x: Value, function: Callable[[Value, Value], list[Value]]
+               ) -> list[Value]:
+    """A function of the pivots of elimination, as the last axis, and of the sign of the row
+    permutation. The gradient holds for singular matrices, too, which have no inverse."""
     wide = matrices(name, x)
     *batch, n, _ = wide.shape
+    if not n:
+        return function(OPS.full((*batch, 0), 1, wide.dtype), OPS.full(tuple(batch), 1, wide.dtype))
+    if n <= PANEL:
+        return function(*_pivots(wide))
+    blocks = blocks_of(OPS.stop_gradient(wide))
+    pivots = OPS.concat(*(OPS.diagonal(block.upper, 0, -2, -1) for block in blocks), axis=-1)
+    exchanges = functools.reduce(operator.add, (odd_order(block.pivots) for block in blocks))
+    sign = _sign(exchanges, wide)
+
+    def gradient(upstreams: Sequence[Value], args: Sequence[Value],
+                 shared: Sequence[Value]) -> list[Value]:
+        results = function(*_pivots(args[0]))
+        total = functools.reduce(operator.add, (
+            OPS.sum(y * slope) for y, slope in zip(results, upstreams, strict=True)))
+        return gradients(total, [args[0]])
+
+    return with_gradient(function(pivots, sign), [wide], [], gradient)
+
+
+def _sign(exchanges: Value, x: Value) -> Value:
+    return OPS.cast(1 - OPS.bitwise_and(exchanges, 1) * 2, x.dtype)
+
+
+def _pivots(x: Value) -> tuple[Value, Value]:
+    """The pivots of elimination column by column, and the sign."""
+    *batch, n, _ = x.shape
 
     def turn(state: tuple[Value, Value, Value], j: Value
              ) -> tuple[tuple[Value, Value, Value], Value]:
@@ -46,13 +78,10 @@ def _pivots(name: str, x: Value) -> tuple[Value, Value]:
         rest = rest - over / OPS.where(OPS.equal(pivot, 0.0), 1.0, pivot) * row
         return (rest, used, odd), pivot
 
-    if not n:
-        return OPS.full((*batch, 0), 1, wide.dtype), OPS.full(tuple(batch), 1, wide.dtype)
     unused = OPS.full((*batch, n, 1), False, "bool")
     even = OPS.full((*batch, 1, 1), 0, "int32")
-    (_, _, odd), pivots = scan(turn, (wide, unused, even), columns_of(wide))
-    sign = OPS.cast(1 - OPS.bitwise_and(odd, 1) * 2, wide.dtype)
-    return OPS.reshape(beside(pivots), (*batch, n)), OPS.reshape(sign, tuple(batch))
+    (_, _, odd), pivots = scan(turn, (x, unused, even), columns_of(x))
+    return OPS.reshape(beside(pivots), (*batch, n)), _sign(OPS.reshape(odd, tuple(batch)), x)
 
 
 @op(Sample((_POSITIVE,)), numpy=np.linalg.det)
@@ -71,8 +100,8 @@ def det(x: Value) -> Value:
         array(-6.)
     """
     [x] = as_floats(x)
-    pivots, sign = _pivots("det", x)
-    return OPS.cast(OPS.prod(pivots, axis=-1) * sign, x.dtype)
+    [y] = _of_pivots("det", x, lambda pivots, sign: [OPS.prod(pivots, axis=-1) * sign])
+    return OPS.cast(y, x.dtype)
 
 
 @op(Sample((_REGULAR,)), results=("sign", "logabsdet"), numpy=lambda x: tuple(np.linalg.slogdet(x)))
@@ -92,9 +121,8 @@ def slogdet(x: Value) -> tuple[Value, Value]:
         (array(-1.), array(0.))
     """
     [x] = as_floats(x)
-    pivots, sign = _pivots("slogdet", x)
-    sign = OPS.prod(OPS.sign(pivots), axis=-1) * sign
-    size = OPS.sum(OPS.log(OPS.abs(pivots)), axis=-1)
+    sign, size = _of_pivots("slogdet", x, lambda pivots, sign: [
+        OPS.prod(OPS.sign(pivots), axis=-1) * sign, OPS.sum(OPS.log(OPS.abs(pivots)), axis=-1)])
     return OPS.cast(sign, x.dtype), OPS.cast(size, x.dtype)
 
 

@@ -35,16 +35,38 @@ def _inverse_gradient(upstreams: Sequence[Value], args: Sequence[Value],
 
 
 def _inverse(x: Value) -> Value:
-    *batch, n, _ = x.shape
+    n = x.shape[-1]
     if n <= _SMALL:
         return _inverse_of_small(x)
-    wide = 1 << (n - 1).bit_length()
-    none = (0,) * len(batch)
-    if wide > n:
-        x = OPS.pad(x, (*none, 0, 0), (*none, wide - n, wide - n))
-        x = x + OPS.diag(OPS.cast(OPS.iota((wide,), 0) >= n, x.dtype))
-    size = _SMALL
-    inverse = _inverse_of_small(_diagonal_blocks(x, size))
+    wide = extended(x, _SMALL << (-(-n // _SMALL) - 1).bit_length())
+    blocks = _inverse_of_small(_diagonal_blocks(wide, _SMALL))
+    return inverse_of_blocks(wide, blocks)[..., :n, :n]
+
+
+def extended(x: Value, n: int) -> Value:
+    """Square matrices with n rows, by ones on the diagonal."""
+    more = n - x.shape[-1]
+    if not more:
+        return x
+    x = OPS.pad(x, (0,) * x.rank, (*(0,) * (x.rank - 2), more, more))
+    return x + OPS.diag(OPS.cast(OPS.iota((n,), 0) >= n - more, x.dtype))
+
+
+def inverse_of_blocks(x: Value, inverse: Value) -> Value:
+    """The inverses of lower triangular matrices, from those of the blocks on the diagonal.
+
+    Args:
+        x: The matrices, whose elements above the diagonal are not read.
+        inverse: Inverses `(..., count, rows, rows)`.
+    """
+    *batch, n, _ = x.shape
+    count, size = inverse.shape[-3:-1]
+    more = (1 << (count - 1).bit_length()) - count
+    if more:
+        x = extended(x, n + more * size)
+        unit = OPS.broadcast_to(OPS.eye(size, dtype=x.dtype), (*batch, more, size, size))
+        inverse = OPS.concat(inverse, unit, axis=-3)
+    wide = x.shape[-1]
     while size < wide:
         count, rows = wide // (2 * size), 2 * size
         blocks = _diagonal_blocks(x, rows)[..., size:, :size]
