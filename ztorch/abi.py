@@ -173,9 +173,11 @@ CONTROL_BLOCK = np.dtype({"names": [f.name for f in CONTROL_FIELDS],
 NO_CORE = (1 << 32) - 1  # in place of a core's number: the worker may run on any
 WORKER_ENTRY = "zt_worker"  # the function that worker threads run, in every CPU library
 
-# Functions of other libraries that kernels may call: name of the library and dtype. A CPU library
-# with such kernels has a table of their addresses, which CONNECT fills in when it is loaded.
-FOREIGN_FUNCTIONS = ("openblas_f32", "openblas_f64", "onednn_f32")
+# Functions of other libraries that kernels may call: name of the library and dtype; the last two
+# tell and set the threads of oneDNN. A CPU library with such kernels has a table of their
+# addresses, which CONNECT fills in when it is loaded.
+FOREIGN_FUNCTIONS = ("openblas_f32", "openblas_f64", "onednn_f32", "onednn_threads",
+                     "onednn_set_threads")
 CONNECT = "zt_connect"  # symbol of the function that copies the table
 
 # Functions that train or evaluate have a second entry, which runs many batches in one call. Its

@@ -1,8 +1,8 @@
 """Libraries of this machine whose matrix products the tuner may measure beside ours.
 
 OpenBLAS comes with NumPy, or from the system; oneDNN from the system or a package. A library that
-lacks one of the functions below is not used. Each is loaded as a copy of its own, with one thread:
-our workers share a product, and NumPy goes on with all of its threads.
+lacks one of the functions below is not used. A call computes on one thread, since our workers share
+a product: OpenBLAS is loaded as a copy of its own, so that NumPy goes on with all of its threads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ztorch.backends.python_calls import address_of
 from ztorch.host.settings import default_environment
 from ztorch.locks import new_lock
 
+_OPENMP = 2  # DNNL_RUNTIME_OMP, how oneDNN runs its threads
 _SEQUENTIAL, _PTHREADS = 0, 1  # how OpenBLAS was built; with OpenMP, threads are not its own
 # What stands around the names of its functions: in wheels, and elsewhere. Sizes are passed in 64
 # bits; where they have 32, the lower half of a register or a place on the stack is the number.
@@ -48,7 +49,7 @@ def vendor_libraries() -> tuple[VendorLibrary, ...]:
     >>> all(library.version for library in vendor_libraries())
     True
     """
-    finds = (next(_openblas(), None),)
+    finds = (next(_openblas(), None), next(_onednn(), None))
     return tuple(library for library in finds if library is not None)
 
 
@@ -115,6 +116,33 @@ def _openblas_at(path: Path) -> VendorLibrary | None:
     return VendorLibrary("openblas", f"{release} {core}", str(path), {
         "openblas_f32": address_of(function("cblas_sgemm")),
         "openblas_f64": address_of(function("cblas_dgemm"))})
+
+
+class _OnednnVersion(ctypes.Structure):
+    """The structure dnnl_version_t."""
+
+    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int),
+                ("hash", ctypes.c_char_p), ("cpu_runtime", ctypes.c_uint),
+                ("gpu_runtime", ctypes.c_uint))
+
+
+def _onednn() -> Iterator[VendorLibrary]:
+    """oneDNN of the system or of a package, where its threads are those of OpenMP: kernels set
+    their number for the thread that calls."""
+    for path in (Path(folder, f"libdnnl.so.{n}") for n in (3, 2) for folder in _FOLDERS):
+        try:
+            library = ctypes.CDLL(str(path))
+            version, level = library.dnnl_version, library.dnnl_get_effective_cpu_isa
+            addresses = {"onednn_f32": address_of(library.dnnl_sgemm),
+                         "onednn_threads": address_of(library.omp_get_max_threads),
+                         "onednn_set_threads": address_of(library.omp_set_num_threads)}
+        except (OSError, AttributeError):
+            continue
+        version.restype = ctypes.POINTER(_OnednnVersion)
+        v = version().contents
+        if v.cpu_runtime == _OPENMP:
+            yield VendorLibrary("onednn", f"{v.major}.{v.minor}.{v.patch} isa {level():#x}",
+                                str(path), addresses)
 
 
 def _copy_of(path: Path) -> ctypes.CDLL:
