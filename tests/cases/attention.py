@@ -17,6 +17,18 @@ from ztorch.graph.value import Graph, Value
 from ztorch.lower.rewrites.large_intermediates import LargeShape
 from ztorch.ops.attention import repeated_heads
 
+# With gradients: heads, those of keys, queries, keys, size of a head, shape of the mask, causal, dtype, and rate of dropout.
+TRAINED = {
+    "one block": (2, 2, 64, 32, 16, (), False, "bfloat16"),
+    "two blocks and a rest, two panels": (1, 1, 40, 88, 72, (), False, "float16"),
+    "causal, in groups": (2, 1, 70, 70, 16, (), True, "bfloat16"),
+    "a mask of keys": (2, 2, 24, 40, 24, (1, 1, 1, 40), False, "float16"),
+    "rows that see nothing": (2, 1, 40, 40, 8, (40, 40), False, "bfloat16"),
+    "dropped": (1, 1, 40, 88, 72, (), False, "float16", 0.3),
+    "dropped, causal, in groups": (2, 1, 70, 70, 16, (), True, "float16", 0.5),
+    "dropped, rows that see nothing": (2, 2, 40, 40, 8, (40, 40), False, "float16", 0.1),
+}
+
 
 def attention(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...] = (),
               causal: bool = False, backward: bool = True, dtype: str = "float64", batch: int = 2, more: int = 1,
@@ -45,6 +57,17 @@ def fed(graph: Graph, seed: int = 3) -> dict[Value, Any]:
     return {v: random.random(v.shape) > 0.3 if v.dtype.name == "bool" else
             random.integers(0, 1 << 32, v.shape, np.uint32) if v.dtype is u32 else
             random.standard_normal(v.shape).astype(v.dtype.working) for v in graph.leaves("input")}
+
+
+def trained(name: str) -> Job:
+    """Attention of `TRAINED`, with gradients; with a mask for each pair, some rows see nothing."""
+    *sizes, dtype, rate = (*TRAINED[name], 0.0)[:9]
+    graph, _ = attention(*sizes, dtype=dtype, more=8, batch=1, rate=rate)
+    feeds = fed(graph)
+    for v in feeds:
+        if v.attrs["name"] == "mask" and v.rank == 2:
+            feeds[v][7] = feeds[v][20:] = False
+    return Job(graph, feeds)
 
 
 def job(heads: int, shared: int, queries: int, keys: int, dim: int, mask: tuple[int, ...], causal: bool,

@@ -52,6 +52,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "grid_attention_matrix": (("subgroups", "high", "block"), ("stages", "held")),
     "grid_attention_roles": (("teams", "block", "stages"),),
     "grid_attention_gradient": (("teams", "block", "stages"),),
+    "grid_attention_gradient_matrix": (("subgroups", "high", "block"), ("stages", "held")),
 }
 # The values of a field to try.
 VALUES: dict[str, Iterable[int]] = {
@@ -92,7 +93,7 @@ VALUES: dict[str, Iterable[int]] = {
     "step": (1, 2, 4, 8),
     "subgroups": (2, 4, 8),
     "high": (1, 2),
-    "held": (0, 2, 4, 8),
+    "held": (0, 2, 4, 8, 16),
 }
 _TILES = (16, 32, 64, 96, 128, 192, 256)
 # Those of fields that have other values on a grid than on a processor.

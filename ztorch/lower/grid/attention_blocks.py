@@ -1,4 +1,4 @@
-"""Copies queries, keys and values of attention to shared memory, for matrix instructions."""
+"""Copies the operands of attention to shared memory, for matrix instructions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import math
 from dataclasses import dataclass
 
+from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.expressions import Arg
 from ztorch.ir.kernel import Fragment, MmaShape, Operand
@@ -22,19 +23,34 @@ class StagedLines:
     """The lines of an operand in shared memory."""
 
     name: str  # of the memory
-    side: int  # 0: queries, 1: keys, 2: values
+    side: int  # 0: queries, 1: keys, 2: values, 3: slopes
     lines: int  # per stage
     size: int  # elements of a line, padded to whole matrices
     pitch: int  # elements from one line to the next
 
     def matrix(self, b: Builder, start: Arg, fragment: Fragment, subgroup: int, line: int,
-               place: int, stage: Arg = 0) -> Operand:
-        """A matrix of a stage: lines are rows for queries and values, and columns for keys."""
+               place: int, stage: Arg = 0, columns: bool = False) -> Operand:
+        """A matrix of a stage. Its lines are rows of the matrix, or its columns if `columns`."""
         index = b.add(b.mul(b.const(0, b.index) if stage == 0 else stage, self.lines * self.pitch),
                       b.mul(b.const(0, b.index) if start == 0 else start, self.pitch))
         return b.mma_load(self.name, index, fragment, subgroup, self.pitch,
-                          transposed=self.side == 1, off=line * self.pitch + place,
+                          transposed=columns, off=line * self.pitch + place,
                           align=MMA_ALIGN_BYTES)
+
+
+@dataclass(frozen=True)
+class StagedNumbers:
+    """A number of each row in shared memory."""
+
+    name: str  # of the memory
+    value: Value
+    rows: int  # per stage
+
+    def load(self, b: Builder, stage: Operand, row: Operand, count: int, off: int) -> list[Operand]:
+        """The numbers of `count` neighboring rows of a stage."""
+        at = b.add(b.mul(stage, self.rows), row)
+        x = b.load(self.name, at, off=off, lanes=count, align=count * self.value.dtype.bytes)
+        return [b.extract(x, k) if count > 1 else x for k in range(count)]
 
 
 def pitch_of(size: int, shape: MmaShape) -> int:
@@ -57,6 +73,27 @@ class Blocks:
         memory = self.b.memory(name, self.shape.of, stages * lines * pitch, "shared", "rw")
         return StagedLines(memory, side, lines, size, pitch)
 
+    def declare_numbers(self, name: str, value: Value, rows: int, stages: int) -> StagedNumbers:
+        """Declares the shared memory of a number of each row."""
+        memory = self.b.memory(name, value.dtype, stages * rows, "shared", "rw")
+        return StagedNumbers(memory, value, rows)
+
+    def start_numbers(self, to: StagedNumbers, first: Operand, stage: Operand) -> None:
+        """Starts copies of the numbers of rows to a stage, starting with row `first`."""
+        b, row = self.b, self.rows.row
+        view = view_of(to.value, (*self.rows.index(row), Index()))
+        assert view is not None
+        source, flat = view
+        for ahead in range(0, to.rows, self.threads):
+            k = b.add(self.t, ahead)
+            at = b.add(first, k)
+            e = self.rows.scope(row=at)
+            with where(b, b.lt(k, to.rows) if to.rows % self.threads else None):
+                b.copy_async(to.name, b.add(b.mul(stage, to.rows), k), self.rows.e.memory[source],
+                             e.value(flat), 1,
+                             b.lt(at, row.extent) if row.extent % to.rows else None,
+                             align=to.value.dtype.bytes)
+
     def start(self, to: StagedLines, first: Operand, stage: Operand | None = None) -> None:
         """Starts copies of lines to a stage, starting with line `first`. Lines beyond the end are
         zeros."""
@@ -78,10 +115,11 @@ class Blocks:
     def _axes(self, side: int) -> tuple[Var, Var, tuple[Var, Var]]:
         """The variables of a line and of a position along it, and the axes of the operand."""
         r = self.rows
-        if side == 0:
-            return r.row, r.depth, (r.row, r.depth)
-        return (r.column, r.depth, (r.depth, r.column)) if side == 1 else (
-            r.column, r.place, (r.column, r.place))
+        if side in (1, 2):
+            return (r.column, r.depth, (r.depth, r.column)) if side == 1 else (
+                r.column, r.place, (r.column, r.place))
+        along = r.depth if side == 0 else r.place
+        return r.row, along, (r.row, along)
 
     def _neighbors(self, side: int) -> int:
         """The elements of one copy, which must be contiguous and aligned."""

@@ -119,7 +119,7 @@ class _SubgroupRows(FragmentRows):
             queries = self.held[k] if k < len(self.held) else self._queries(k)
             for j in range(self.s.block // shape.n):
                 right = self.keys.matrix(b, 0, Fragment("b", shape), self.grid.subgroup,
-                                         j * shape.n, k * shape.k, stage)
+                                         j * shape.n, k * shape.k, stage, columns=True)
                 for i, x in enumerate(queries):
                     v = scores[i][j]
                     b.set(v, b.mma(x, right, b.get(v)))

@@ -6,6 +6,8 @@ from ztorch.lower import thread_blocks
 from ztorch.lower.grid import (
     attention,
     attention_gradient,
+    attention_gradient_blocks,
+    attention_gradient_matrix,
     attention_gradient_tiles,
     attention_matrix,
     attention_role_tiles,
@@ -38,7 +40,9 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
         LoopNest("grid_attention", attention.propose, attention.refusal, attention.emit)),
     "attention_gradient": (
         LoopNest("grid_attention_gradient", attention_gradient_tiles.propose,
-                 attention_gradient_tiles.refusal, attention_gradient.emit),),
+                 attention_gradient_tiles.refusal, attention_gradient.emit),
+        LoopNest("grid_attention_gradient_matrix", attention_gradient_blocks.propose,
+                 attention_gradient_blocks.refusal, attention_gradient_matrix.emit)),
     "contract": (
         LoopNest("grid_roles", role_tiles.propose, role_tiles.refusal, roles.emit),
         LoopNest("grid_windows", window_tiles.propose, window_tiles.refusal, windows.emit),

@@ -61,7 +61,7 @@ ATTENTION_GRADIENT = Op("attention_gradient", "attention_gradient", _infer, not_
 def with_attention_gradients(graph: Graph, limits: Limits) -> Graph:
     """The graph with nodes for attention whose scores only its result and its gradients read."""
     grid = limits.grid
-    if grid is None or not (grid.tile_copies and grid.asynchronous_products):
+    if grid is None or not grid.asynchronous_copies:
         return graph
     products = [v for v in graph.nodes() if v.op.kind == "contract"]
     trained = [x for v in products if (x := _trained(v, products, grid)) is not None]
@@ -217,7 +217,7 @@ def _sum_of(total: Value) -> Value:
 
 
 def _fits(operands: tuple[Value, ...], grid: GridLimits) -> bool:
-    """Whether kernels of teams can have such queries, keys, values and slopes, and gain."""
+    """Whether kernels can have such queries, keys, values and slopes, and gain."""
     q, _, v, _ = operands
     chunk = CHUNK // q.dtype.bytes
     return (q.dtype in HALVES and {x.dtype for x in operands} == {q.dtype}

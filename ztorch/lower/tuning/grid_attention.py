@@ -88,6 +88,24 @@ ATTENTION_GRADIENT_BLOCKS = row(
     "ATTENTION_GRADIENT_BLOCKS", (64, 48, 32), "rows or columns",
     "the blocks that are tried for gradients of attention, the first that fits",
     "read in machine code: with heads of 128, blocks of 64 spill")
+ATTENTION_GRADIENT_TILES = row(
+    "ATTENTION_GRADIENT_TILES", tuple((subgroups, high, block, held) for high, block in (
+        (2, 32), (2, 16), (1, 64), (1, 32), (1, 16)) for held in (16, 12, 8, 4, 0)
+        for subgroups in (8, 4)),
+    "subgroups; matrices of lines per subgroup; lines of a block; steps in registers",
+    "the tiles that are tried for gradients of attention by subgroups", CHOSEN)
+ATTENTION_GRADIENT_REGISTERS = row(
+    "ATTENTION_GRADIENT_REGISTERS", 236, "registers",
+    "the most registers of 32 bits for the matrices of a thread, their masks and their places",
+    "read in machine code: of 255; with 240 there are spills")
+ATTENTION_GRADIENT_LINES = row(
+    "ATTENTION_GRADIENT_LINES", 12, "registers",
+    "registers of a thread for the places of the lines of each matrix, twice as many with masks "
+    "and dropout",
+    "read in machine code: with 8, two matrices spill where one with as many registers does not")
+ATTENTION_GRADIENT_BARRIER = row(
+    "ATTENTION_GRADIENT_BARRIER", 50, "cycles",
+    "the time in which a compute unit passes from one block to the next", CHOSEN)
 ATTENTION_GRADIENT_COPIER = row(
     "ATTENTION_GRADIENT_COPIER", 24, "registers",
     "registers of a thread that copies, so that others have 240",
