@@ -180,6 +180,10 @@ FOREIGN_FUNCTIONS = ("openblas_f32", "openblas_f64", "onednn_f32", "onednn_threa
                      "onednn_set_threads")
 CONNECT = "zt_connect"  # symbol of the function that copies the table
 
+# Begins a part of a device's code that is no module of kernels, but a call of another library: what
+# follows describes it as JSON.
+LIBRARY_CALL = b"ztorch call of a library\0"
+
 # Functions that train or evaluate have a second entry, which runs many batches in one call. Its
 # last argument is the address of a record of 8-byte numbers and addresses.
 STEPS_ENTRY = "{}_steps"  # formatted with the function's symbol

@@ -98,6 +98,7 @@ class CudaCalls:
         self.pinned: dict[int, int] = {}  # bytes of the host's blocks, by address
         self.asked: dict[int, int] = {}  # bytes of shared memory that launches of functions may have
         self.streams: dict[int, list[Callable[[], None]]] = {}
+        self.capturing: dict[int, list[Callable[[], None]]] = {}  # work of streams that capture, not done
         self.clock = 0
 
     @property

@@ -29,6 +29,8 @@ class CudaMemory(CudaCalls):
 
     def do_cuStreamSynchronize(self, stream: Any) -> Any:
         self.held(stream, list)
+        if int(stream) in self.capturing:
+            return "STREAM_CAPTURE_UNSUPPORTED", None
         if self.sick:
             self.broken, self.sick = self.sick, ""
             self.forget()
@@ -146,4 +148,4 @@ class CudaMemory(CudaCalls):
         return None
 
     def enqueue(self, stream: Any, work: Callable[[], None]) -> None:
-        self.held(stream, list).append(work)
+        self.capturing.get(int(stream), self.held(stream, list)).append(work)

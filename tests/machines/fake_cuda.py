@@ -147,6 +147,23 @@ class FakeCuda(CudaMemory):
     def do_cuGraphAddEmptyNode(self, graph: Any, after: list, count: int) -> Any:
         return self.node(graph, Node([int(n) for n in after]), count)
 
+    def do_cuStreamBeginCapture(self, stream: Any, mode: Any) -> None:
+        assert mode.name == "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", "other threads could not allocate memory"
+        assert int(stream) in self.streams and int(stream) not in self.capturing
+        self.capturing[int(stream)] = []
+
+    def do_cuStreamEndCapture(self, stream: Any) -> Any:
+        return self.new("CUgraph", {k: Node([], copy=work) for k, work in enumerate(self.capturing.pop(int(stream)))})
+
+    def do_cuGraphAddChildGraphNode(self, graph: Any, after: list, count: int, child: Any) -> Any:
+        inside = [*self.held(child, dict).values()]
+        assert inside, "the stream has captured nothing"
+
+        def run() -> None:
+            for node in inside:
+                node.copy()
+        return self.node(graph, Node([int(n) for n in after], copy=run), count)
+
     def do_cuGraphAddKernelNode(self, graph: Any, after: list, count: int, p: Any) -> Any:
         entry = self.held(p.func, Entry)
         if (p.blockDimX, p.blockDimY, p.blockDimZ) != entry.workgroup:

@@ -93,6 +93,11 @@ class GpuDevice(Device):
         """The driver's parameters of a launch in a graph, and an object that keeps the memory of
         these alive."""
 
+    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule,
+                   launch: Launch) -> Any:
+        """Adds a node that calls another library; devices without libraries have none."""
+        raise NotImplementedError
+
     @abstractmethod
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
         """Adds a node to a graph that copies after the nodes `before`."""

@@ -39,6 +39,9 @@ class GraphCalls(Protocol):
 
     def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]: ...
 
+    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule,
+                   launch: Launch) -> Any: ...
+
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any: ...
 
     def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None: ...
@@ -112,14 +115,18 @@ class GpuGraph:
                 if not early and len(done) > 1:
                     done = [self._join_node(graph, done)]
                 sources, nodes = [] if early else done, []
+                calls = {n for n in wave if n.entry in self._module.handle.calls}
                 for launch in wave:
+                    if launch in calls:
+                        nodes.append(device._call_node(graph, sources, self._module, launch))
+                        continue
                     node, _alive = device._node(self._module, launch)
                     nodes.append(device._call("GraphAddKernelNode", graph, sources, len(sources),
                                               node))
                 if early and done:
                     device._early_edges(graph, done * len(nodes),
                                         [node for node in nodes for _ in done])
-                done, kernels = nodes, may_be_early
+                done, kernels = nodes, may_be_early and not calls
             if after:
                 device._copy_node(graph, [self._join_node(graph, done)], after)
             return device._call("GraphInstantiate", graph, 0)

@@ -112,6 +112,7 @@ class LoadedCode(NamedTuple):
     modules: list[Any]  # of the driver
     functions: list[Any]  # of the driver, for each entry
     early: frozenset[int] = frozenset()  # entries that wait by themselves for those before them
+    calls: frozenset[int] = frozenset()  # entries that are calls of another library
 
 
 @dataclass

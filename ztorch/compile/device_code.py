@@ -13,6 +13,7 @@ from typing import Any
 from ztorch.codegen.assemblers import assemble_all
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
+from ztorch.compile.library_calls import call_code, is_call
 from ztorch.compile.watch import Watch
 from ztorch.errors import Unsupported
 from ztorch.ir.kernel import launch_grid
@@ -52,23 +53,27 @@ def device_code(plans: Mapping[str, Plan], target: Target, watch: Watch) -> Devi
     launches = {name: tuple(_launch(step, target, kernels) for step in plan.steps)
                 for name, plan in plans.items()}
     _name_kernels(kernels, launches)
-    modules = ([[kernel] for kernel in kernels.rendered] if target.one_module_per_kernel else
-               [kernels.rendered])
+    calls = [kernel for kernel in kernels.rendered if is_call(kernel)]
+    rest = [kernel for kernel in kernels.rendered if not is_call(kernel)]
+    modules = [[kernel] for kernel in rest] if target.one_module_per_kernel else [rest]
     texts = [kernels.module(module) for module in modules]
     watch.done("text", "\n".join(texts))
     binaries = [binary for _, binary in zip(counted("assemble kernels", texts),
                                             assemble_all(texts, target), strict=True)]
-    entries: list[Entry] = []
+    modules += [[kernel] for kernel in calls]
+    binaries += map(call_code, calls)
     offset = 0
+    placed: dict[str, Entry] = {}
     for module, binary in zip(modules, binaries, strict=True):
-        entries += [(k["symbol"], offset, len(binary), k["workgroup"]) for k in module]
+        placed |= {k["symbol"]: (k["symbol"], offset, len(binary), k["workgroup"]) for k in module}
         offset += len(binary)
+    entries = tuple(placed[k["symbol"]] for k in kernels.rendered)
     code = b"".join(binaries)
     watch.done("code", code)
     shared = tuple((k, kernel["dynamic_shared"]) for k, kernel in enumerate(kernels.rendered)
                    if kernel["dynamic_shared"])
     maps = tuple((k, *m) for k, kernel in enumerate(kernels.rendered) for m in kernel["maps"])
-    return DeviceCode("\n".join(texts), code, tuple(entries), launches, shared, maps)
+    return DeviceCode("\n".join(texts), code, entries, launches, shared, maps)
 
 
 def _name_kernels(kernels: Kernels, launches: Mapping[str, tuple[LaunchSpec, ...]]) -> None:

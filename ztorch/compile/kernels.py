@@ -11,6 +11,7 @@ from typing import Any
 
 from ztorch.codegen.render import Renderer, renderer
 from ztorch.codegen.targets import Target
+from ztorch.compile.library_calls import rendered_call
 from ztorch.host.settings import current
 from ztorch.ir.atomic_memories import with_atomic_memories
 from ztorch.ir.kernel import Grid, Kernel
@@ -85,6 +86,9 @@ class Kernels:
         if remembers and (before := _rendered.get(key)):
             return before[:2]
         verify(kernel)
+        call = rendered_call(kernel, self.target.limits, self.words)
+        if call is not None:
+            return call, (1, 1, 1)
         speakable, size = in_words(kernel, self.target, self.words)
         data = self.words.kernel(speakable)
         if remembers:

@@ -91,7 +91,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str,
     """
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
     place = resolve(device)
-    target = with_libraries(target_for(place)).with_precision(precision)
+    target = with_libraries(target_for(place), place.ordinal is not None)
+    target = target.with_precision(precision)
     target = target if tensor_cores else target.without_tensor_cores()
     if place.ordinal is None:
         raise DeviceError(f"{device} names a chip, which can be exported for but not run on; "

@@ -51,7 +51,8 @@ def build(functions: Mapping[str, Graph], device: str, name: str, threads: int |
     place = resolve(device)
     is_stored = place.ordinal is not None and not current().interpret
     limit = None if memory_limit is None else byte_count("memory_limit", memory_limit)
-    target = with_libraries(target_for(place)).with_precision(precision)
+    target = with_libraries(target_for(place), place.ordinal is not None)
+    target = target.with_precision(precision)
     key = _key(functions, target, name, limit, threads) if is_stored else None
 
     def compiled_anew() -> LoadedProgram:

@@ -42,18 +42,20 @@ def target_for(place: ResolvedDevice) -> Target:
     return target
 
 
-def with_libraries(target: Target) -> Target:
+def with_libraries(target: Target, on_device: bool = False) -> Target:
     """The target with the libraries of this machine, if the tuner has measured products by them
-    and this processor runs the target. Code for files is compiled without them.
+    and this processor runs the target, or a device of this machine does. Code for files is compiled
+    without them.
 
     >>> from ztorch.runtime.devices import resolve
     >>> with_libraries(target_for(resolve("cpu:zen3"))).limits.libraries
     ()
     """
-    if target.limits.grid is not None or target.limits.processor != detect.detected() or not (
-            current().tuned and tuned_files.has_libraries()):
+    runs_here = on_device if target.limits.grid is not None else (
+        target.limits.processor == detect.detected())
+    if not runs_here or not current().tuned or not tuned_files.has_libraries():
         return target
-    return target.with_libraries(library_versions())
+    return target.with_libraries(library_versions(target.backend))
 
 
 def _target(name: str) -> Target:

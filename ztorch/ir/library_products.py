@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import from_storage, to_storage
 from ztorch.ir.kernel import Instr
 from ztorch.ir.lockstep import Lockstep, Watched
 
@@ -54,11 +55,11 @@ def multiply(m: Lockstep, at: int, instr: Instr, stores: tuple[Watched, ...],
                 m.touch(at, store, "read" if number else "write", where, live)
             where = np.broadcast_to(where, (m.threads, where.shape[1]))
             if number:
-                x = store.data[where].astype(np.float64).reshape(
+                x = from_storage(store.spec.dtype, store.data[where]).astype(np.float64).reshape(
                     m.threads, *lines_of(attrs, matrix)[:2])
                 read.append(x.swapaxes(1, 2) if attrs[matrix[3]] else x)
             else:
-                result = np.matmul(*read).astype(store.data.dtype).reshape(m.threads, -1)
+                result = to_storage(store.spec.dtype, np.matmul(*read)).reshape(m.threads, -1)
                 active = np.broadcast_to(m.present(), (m.threads, 1))[:, 0]
                 store.data[where[active]] = result[active]
     return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ztorch.dtypes import f32
 from ztorch.ir.library_products import MATRICES, lines_of
 from ztorch.ir.rules import ATTRIBUTES, Rules
 
@@ -19,14 +20,15 @@ class LibraryRules(Rules):
         self.rule(all(attrs[size] > 0 for size in "mnk"), "has no elements")
         target = self.memories[attrs["mem"]]
         self.rule(target.access != "r", "{} is read-only", target.name)
-        self.rule(target.dtype.name in ("f32", "f64"), "has no products of {!r}", target.dtype)
+        of = self.memories[attrs["source"]].dtype
+        self.rule(target.dtype.is_float, "has no products of {!r}", target.dtype)
+        self.rule(target.dtype in (of, f32), "has no products of {!r} in {!r}", of, target.dtype)
         for index, matrix in zip(self.instr.args, MATRICES, strict=True):
             m, off = self.memories[attrs[matrix[0]]], attrs[matrix[1]]
             lines, length, pitch = lines_of(attrs, matrix)
             self.index(index)
             self.one_lane(index)
-            self.rule(m.dtype == target.dtype, "{} holds {!r}, not {!r}", m.name, m.dtype,
-                      target.dtype)
+            self.rule(m is target or m.dtype == of, "{} holds {!r}, not {!r}", m.name, m.dtype, of)
             self.rule(m.space != "shared", "{} is shared", m.name)
             self.rule(m is target or m.access != "w", "{} is write-only", m.name)
             self.rule(pitch >= length, "lines of {} elements overlap at pitch {}", length, pitch)

@@ -276,12 +276,19 @@ def device_refusal(spec: ProgramSpec) -> str:
     return ""
 
 
-def library_versions() -> tuple[tuple[str, str], ...]:
+def library_versions(backend: str = "cpu") -> tuple[tuple[str, str], ...]:
     """The names and versions of the libraries here whose products the tuner measures beside ours.
 
     >>> {name for name, _ in library_versions()} <= {"openblas", "onednn"}
     True
     """
+    if backend == "cuda":
+        from ztorch.backends import cublaslt
+
+        library = cublaslt.cublaslt()
+        return () if library is None else ((cublaslt.NAME, library.version),)
+    if backend != "cpu":
+        return ()
     from ztorch.backends.vendor_libraries import versions  # loads them
 
     return versions()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztorch.abi import runs
+from ztorch.abi import LIBRARY_CALL, runs
 from ztorch.backends.device import Device
 from ztorch.backends.handles import (
     Binding,
@@ -54,6 +54,8 @@ class Remote(LoadedProgram):
         check_device(spec, device)
         super().__init__(spec, code, device.id, spec.host_bytes)
         self.opened_device = device
+        self.calls_libraries = any(
+            code[at:at + len(LIBRARY_CALL)] == LIBRARY_CALL for _, at, *_ in spec.entries)
         self.module = device.load(code, [
             entry._replace(maps=tuple(TensorMap(*m) for m in entry.maps))
             for entry in (KernelEntry(*e) for e in spec.kernel_entries)])

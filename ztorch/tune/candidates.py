@@ -105,20 +105,20 @@ ON_GRIDS: dict[tuple[str, str], Iterable[int]] = {
 def other_kinds(kernel: RegionKernel, rule: Schedule) -> list[Schedule]:
     """The schedules that the rules propose for a kernel as loop nests of other kinds."""
     proposals = nests.proposals(kernel.region, kernel.limits)
-    return [s for s in proposals if s.kind != rule.kind and not isinstance(s, LibrarySchedule)]
+    return [s for s in proposals if s.kind != rule.kind and (
+        s.kind not in dict(kernel.limits.libraries))]
 
 
 def by_library(kernel: RegionKernel, library: str) -> list[Schedule]:
     """The schedules by which a library may compute a kernel: the rows and columns of a product in
     a few equal blocks. Empty if the library cannot, or the product is too small for calls."""
     first = nests.by_library(library, kernel.region, kernel.limits)
-    if first is None:
-        return []
+    if first is None or not isinstance(first, LibrarySchedule):
+        return [] if first is None else [first]
     m, n = contract.product_of(kernel.region).shape[-2:]
     blocks = {(ceil(m / down), ceil(n / across)): None for across in LIBRARY_PARTS
               for down in LIBRARY_PARTS}
-    blocked: list[Any] = [replace(first, block_rows=rows, block_columns=columns)  # type: ignore
-                          for rows, columns in blocks]
+    blocked = [replace(first, block_rows=rows, block_columns=columns) for rows, columns in blocks]
     return [first, *islice((s for s in blocked if s != first and nests.may_have(
         s, kernel.region, kernel.limits)), MAX_SCHEDULES)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from ztorch.errors import DeviceError
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import Schedule
 from ztorch.tune.candidates import alternatives, by_library, other_kinds, stages
@@ -69,7 +70,10 @@ def search_library(kernel: RegionKernel, library: str, ours: Schedule,
     candidates = by_library(kernel, library)
     if not candidates:
         return None
-    times = _seconds(kernel, candidates, clock, ROUNDS)
+    try:
+        times = _seconds(kernel, candidates, clock, ROUNDS)
+    except DeviceError:  # the library has no algorithm for these sizes
+        return None
     best = candidates[times.index(min(times))]
     our_seconds, seconds = _seconds(kernel, [ours, best], clock, FINAL_ROUNDS)
     if seconds > our_seconds * clock.share:

@@ -59,7 +59,7 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
         ordinal: The number of the device. Default: `None`, which a processor and a chip have.
     """
     clock = clock_for(target, threads, ordinal)
-    libraries = library_versions() if clock.runs_programs else ()
+    libraries = () if clock.predicted else library_versions(target.backend)
     target = target.with_libraries(libraries)
     if tuned_files.folder() is None:
         raise ConfigError("tuning needs the cache, which ZTORCH_CACHE=0 turns off")
@@ -145,6 +145,8 @@ def kernel_works(functions: Mapping[str, Graph], target: Target,
 def _library_plans(functions: Mapping[str, Graph], target: Target, name: str, clock: Clock,
                    until: float, again: bool, ours: Sequence[TunedKernel]) -> list[TunedKernel]:
     """The records of functions whose products a library computes, beside our fastest plans."""
+    if not clock.runs_programs:
+        return []
     plans = {record.work: checked_plan(record.schedule) for record in ours}
     known = []
     for library, version in target.limits.libraries if plans else ():

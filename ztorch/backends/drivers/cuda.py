@@ -8,9 +8,9 @@ from typing import Any
 from ztorch.backends import cuda_calls
 from ztorch.backends.cuda_calls import call_driver, describe
 from ztorch.backends.cuda_maps import LaunchParameters
+from ztorch.backends.cuda_products import DeviceWithProducts
 from ztorch.backends.cuda_streams import CudaStream
 from ztorch.backends.device import Device
-from ztorch.backends.gpu import GpuDevice
 from ztorch.backends.gpu_backend import GpuBackend
 from ztorch.backends.gpu_graphs import Transfer
 from ztorch.backends.handles import (
@@ -65,7 +65,7 @@ class Cuda(GpuBackend):
         return CudaDevice(info)
 
 
-class CudaDevice(GpuDevice):
+class CudaDevice(DeviceWithProducts):
     """The primary context of a device, which all libraries of a process share, with streams of our
     own: two for the device's work, and one for each `Stream` object."""
 
@@ -106,6 +106,7 @@ class CudaDevice(GpuDevice):
     def _close(self) -> None:
         self._unpinned.extend(self._pinned.values())
         try:
+            self._close_products()
             self._release("EventDestroy", *self._events)
             self._release("StreamDestroy", *self._queues)
         finally:  # a lost context ends with its last user, which may be PyTorch
@@ -180,8 +181,8 @@ class CudaDevice(GpuDevice):
         loaded = super()._load(code, entries)
         attribute = cuda_calls.driver().CUfunction_attribute
         with self._current():
-            for function, entry in zip(loaded.functions, entries, strict=True):
-                if entry.shared:
+            for k, (function, entry) in enumerate(zip(loaded.functions, entries, strict=True)):
+                if entry.shared and k not in loaded.calls:
                     self._call("FuncSetAttribute", function,
                                attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                entry.shared)

@@ -15,6 +15,7 @@ from ztorch.lower.grid import (
     attention_tiles,
     contract,
     elements,
+    library_product,
     recurring,
     role_tiles,
     roles,
@@ -48,7 +49,9 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
         LoopNest("grid_windows", window_tiles.propose, window_tiles.refusal, windows.emit),
         LoopNest("grid_async", tiles.propose_async, tiles.refusal_async, contract.emit_async),
         LoopNest("grid_matrix", tiles.propose_matrix, tiles.refusal_matrix, contract.emit_matrix),
-        LoopNest("grid_product", tiles.propose, tiles.refusal, contract.emit)),
+        LoopNest("grid_product", tiles.propose, tiles.refusal, contract.emit),
+        LoopNest("cublaslt", library_product.propose, library_product.refusal,
+                 library_product.emit)),
     "recurrence": (
         LoopNest("grid_recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     "threads": (
