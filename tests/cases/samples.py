@@ -24,7 +24,7 @@ UNSAMPLED = {
     "stop_gradient": "its gradient is zero on purpose: test_autodiff",
     "random_bits": "against Threefry itself: test_random",
     "random_uniform": "test_random", "random_normal": "test_random", "dropout": "test_random",
-    "random_truncated_normal": "test_losses_and_layers",
+    "random_truncated_normal": "test_losses_and_layers", "random_gamma": "test_losses_and_layers",
 }
 
 

@@ -20,6 +20,7 @@ CASES: dict[str, Callable[[Value], Value]] = {
     "sum": lambda y: ops.sum(ops.exp(y), axis=0),
     "moments": lambda y: ops.var(y, axis=0) + ops.mean(y, axis=0),
     "softmax": lambda y: ops.softmax(y, axis=0),
+    "powers": lambda y: ops.sum(ops.power(ops.abs(y) + 0.5, 1.3), axis=0),
     "windows": lambda y: ops.max(ops.reshape(y, (3, -1, y.shape[1])), axis=1)}
 
 
@@ -31,13 +32,16 @@ def test_short_vectors_and_rows_whole_pages_apart_take_more_columns(limits: Limi
 
 
 def test_few_sums_and_values_are_side_by_side() -> None:
-    """Sums of a pass fill half of the registers, and code stays short."""
+    """Sums of a pass fill half of the registers, and code stays short: long chains of instructions are
+    those of wider vectors instead."""
     rows = x(9, 1024)
     assert "columns(4)" in proposed(CASES["moments"](rows))  # two sums in the second of its passes
     assert "columns(8)" in proposed(CASES["softmax"](rows))
     for _ in range(31):
         rows = ops.tanh(rows)
-    assert "columns(4)" in proposed(ops.sum(rows, axis=0))
+    assert proposed(ops.sum(rows, axis=0)) == "rows lanes(32) sums(1) columns(1)"
+    strided = ops.take(rows, np.arange(0, 1024, 2), axis=1)  # lanes that are read one by one
+    assert "lanes(8)" in proposed(ops.sum(strided, axis=0))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -56,6 +56,14 @@ def test_bits_are_the_hash_of_seed_step_stream_and_position(stream: int) -> None
     assert got.dtype == np.uint32 and got.ravel().tolist() == want
 
 
+def test_parts_of_a_tensor_are_drawn_from_a_position_on() -> None:
+    first = leaf("input", "first", (), "uint32")
+    [part] = evaluate([RANDOM_BITS(SEED, STEP, first, shape=(2, 3), stream=5, word=0, rounds=ROUNDS)],
+                      {**FEEDS, first: np.array(4, np.uint32)})
+    [whole] = evaluate([ops.random_bits((12,), SEED, STEP, 5)], FEEDS)
+    assert part.ravel().tolist() == whole[4:10].tolist()
+
+
 def test_every_part_of_the_name_changes_the_numbers() -> None:
     def bits(stream: int = 0, **changed: np.ndarray) -> np.ndarray:
         feeds = {v: changed.get(v.attrs["name"], a) for v, a in FEEDS.items()}

@@ -1,7 +1,8 @@
 """Set and search functions of the array API. The shapes of their results depend on values.
 
 Such a shape is known only after the values are computed, so these functions compute them at once
-and cannot be called in a function that is being compiled. They sort the elements.
+and cannot be called in a function that is being compiled. They sort the elements, or count them by
+value if they are integers from a short range.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from typing import Any, NamedTuple
 from ztorch.arrays.complex_tensor import ComplexTensor
 from ztorch.arrays.creation import full
 from ztorch.arrays.ranges import arange
+from ztorch.arrays.realize import realize
 from ztorch.arrays.tensor import Tensor, compute
+from ztorch.dtypes import i32
 from ztorch.errors import ShapeError
+
+# Values that a tally may have for each integer, and beyond that: sorting takes ten times as long as
+# counting.
+TALLY_SHARE, SHORT_TALLY = 4, 256
 
 
 class UniqueAllResult(NamedTuple):
@@ -70,7 +77,11 @@ def unique_values(x: Tensor, /) -> Tensor:
         >>> zt.array_api.unique_values(zt.tensor([3, 1, 3])).tolist()
         [1, 3]
     """
-    return unique_all(x).values
+    flat = x.reshape(-1)
+    if (tally := _tally_of(flat)) is not None:
+        return tally.values
+    ordered = _taken(flat, _order(flat))
+    return ordered[_starts(ordered)]
 
 
 def unique_counts(x: Tensor, /) -> UniqueCountsResult:
@@ -84,8 +95,12 @@ def unique_counts(x: Tensor, /) -> UniqueCountsResult:
         >>> zt.array_api.unique_counts(zt.tensor([3, 1, 3])).counts.tolist()
         [1, 2]
     """
-    result = unique_all(x)
-    return UniqueCountsResult(result.values, result.counts)
+    flat = x.reshape(-1)
+    if (tally := _tally_of(flat)) is not None:
+        return UniqueCountsResult(tally.values, _taken(tally.counts, tally.found))
+    ordered = _taken(flat, _order(flat))
+    starts = _starts(ordered)
+    return UniqueCountsResult(ordered[starts], _lengths(starts))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverseResult:
@@ -99,8 +114,13 @@ def unique_inverse(x: Tensor, /) -> UniqueInverseResult:
         >>> zt.array_api.unique_inverse(zt.tensor([3, 1, 3])).inverse_indices.tolist()
         [1, 0, 1]
     """
-    result = unique_all(x)
-    return UniqueInverseResult(result.values, result.inverse_indices)
+    flat = x.reshape(-1)
+    if (tally := _tally_of(flat)) is not None:
+        return UniqueInverseResult(tally.values, tally.inverse.reshape(x.shape))
+    order = _order(flat)
+    ordered = _taken(flat, order)
+    starts = _starts(ordered)
+    return UniqueInverseResult(ordered[starts], _inverse(starts, order).reshape(x.shape))
 
 
 def unique_all(x: Tensor, /) -> UniqueAllResult:
@@ -115,16 +135,84 @@ def unique_all(x: Tensor, /) -> UniqueAllResult:
         >>> zt.array_api.unique_all(zt.tensor([3, 1, 3])).indices.tolist()
         [1, 0]
     """
-    flat, n = x.reshape(-1), x.size
+    flat = x.reshape(-1)
+    if (tally := _tally_of(flat)) is not None:
+        positions = _positions(x.size, x)
+        firsts = compute("segment_min", (positions, tally.places, tally.counts.size), {})
+        return UniqueAllResult(tally.values, _taken(firsts, tally.found),
+                               tally.inverse.reshape(x.shape), _taken(tally.counts, tally.found))
     order = _order(flat)
-    ordered = compute("take", (flat, order), {"axis": 0})
-    first = full((min(n, 1),), True, device=x.device)
-    starts = compute("concat", (first, ordered[1:] != ordered[:-1]), {"axis": 0})
-    begins = _positions(n, x)[starts]
-    ends = compute("concat", (begins[1:], full((min(n, 1),), n, "int32", x.device)), {"axis": 0})
+    ordered = _taken(flat, order)
+    starts = _starts(ordered)
+    return UniqueAllResult(ordered[starts], order[starts],
+                           _inverse(starts, order).reshape(x.shape), _lengths(starts))
+
+
+class _Tally:
+    """Integers from a short range, counted by value.
+
+    Args:
+        flat: The integers.
+        least: The least of them.
+        span: The number of values from it to the greatest one.
+    """
+
+    def __init__(self, flat: Tensor, least: int, span: int):
+        self.least, self.dtype = least, flat.dtype
+        self.wide = flat.dtype if flat.dtype.bits >= i32.bits else i32  # holds all places
+        self.places = (flat.astype(self.wide) - least).astype(i32)  # the value that each one is
+        ones = full(flat.shape, 1, "int32", flat.device)
+        self.counts: Tensor = compute("segment_sum", (ones, self.places, span), {})
+        self.found = _positions(span, flat)[self.counts != 0]  # the values that occur
+
+    @property
+    def values(self) -> Tensor:
+        """The values that occur, in ascending order."""
+        return (self.found.astype(self.wide) + self.least).astype(self.dtype)
+
+    @property
+    def inverse(self) -> Tensor:
+        """For each integer the number of smaller values that occur."""
+        occurs: Tensor = compute("not_equal", (self.counts, 0), {})
+        ranks = compute("cumsum", (occurs.astype(i32),), {"axis": 0}) - 1
+        return _taken(ranks, self.places)
+
+
+def _tally_of(flat: Any) -> _Tally | None:
+    """The tally of integers; None if they are few for their range, or no integers."""
+    if not flat.dtype.is_int or not flat.size:
+        return None
+    bounds = [compute(name, (flat,), {}) for name in ("min", "max")]
+    realize([bound.node for bound in bounds])
+    least, most = (bound.item() for bound in bounds)
+    span = most - least + 1
+    return _Tally(flat, least, span) if span <= TALLY_SHARE * flat.size + SHORT_TALLY else None
+
+
+def _starts(ordered: Tensor) -> Tensor:
+    """Of elements in order, whether each differs from the one before it."""
+    first = full((min(ordered.size, 1),), True, device=ordered.device)
+    starts: Tensor = compute("concat", (first, ordered[1:] != ordered[:-1]), {"axis": 0})
+    return starts
+
+
+def _lengths(starts: Tensor) -> Tensor:
+    """The number of elements in each group that starts say."""
+    n = starts.size
+    begins = _positions(n, starts)[starts]
+    end = full((min(n, 1),), n, "int32", starts.device)
+    lengths: Tensor = compute("concat", (begins[1:], end), {"axis": 0}) - begins
+    return lengths
+
+
+def _inverse(starts: Tensor, order: Tensor) -> Tensor:
+    """The group of each element before it was put in order."""
     group = compute("cumsum", (starts.astype("int32"),), {"axis": 0}) - 1
-    inverse = compute("take", (group, compute("argsort", (order,), {})), {"axis": 0})
-    return UniqueAllResult(ordered[starts], order[starts], inverse.reshape(x.shape), ends - begins)
+    return _taken(group, compute("argsort", (order,), {}))
+
+
+def _taken(x: Any, at: Tensor) -> Any:
+    return compute("take", (x, at), {"axis": 0})
 
 
 def _order(flat: Any) -> Tensor:
@@ -133,9 +221,8 @@ def _order(flat: Any) -> Tensor:
         order: Tensor = compute("argsort", (flat,), {})
         return order
     by_imag = _order(flat.imag)
-    by_real = _order(compute("take", (flat.real, by_imag), {"axis": 0}))
-    order = compute("take", (by_imag, by_real), {"axis": 0})
-    return order
+    taken: Tensor = _taken(by_imag, _order(_taken(flat.real, by_imag)))
+    return taken
 
 
 def _positions(n: int, like: Any) -> Tensor:

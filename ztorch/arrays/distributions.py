@@ -10,7 +10,7 @@ import numpy as np
 
 from ztorch import ops
 from ztorch.arguments import explained
-from ztorch.arrays.draws import Seed, normal
+from ztorch.arrays.draws import Seed, normal, source_of
 from ztorch.arrays.draws import SeedGenerator as SeedGenerator
 from ztorch.arrays.draws import categorical as categorical
 from ztorch.arrays.draws import dropout as dropout
@@ -26,7 +26,6 @@ from ztorch.errors import Unsupported
 __all__ = ["SeedGenerator", "beta", "binomial", "categorical", "dropout", "gamma", "normal",
            "randint", "shuffle", "truncated_normal", "uniform"]
 
-ROUNDS = 12  # draws per element: one in 20 is rejected, and all of them with p < 1e-15
 MOST_TRIALS = 4096  # limit of a binomial draw: each trial is drawn
 
 
@@ -102,7 +101,8 @@ def binomial(shape: Any, counts: Any, probabilities: Any, dtype: DType | str | N
     most = int(trials.max(initial=0))
     if most > MOST_TRIALS:
         raise Unsupported(f"random.binomial draws each trial, at most {MOST_TRIALS}, not {most}")
-    successes = _uniform(normal((most, *sizes), dtype=dtype, seed=seed)) < _tensor(
+    drawn = normal((most, *sizes), dtype=dtype, seed=seed)
+    successes = 0.5 * ops.erfc(drawn * -math.sqrt(0.5)) < _tensor(
         probabilities, dtype)
     number = np.arange(most).reshape(-1, *(1,) * len(sizes))
     counted = ops.logical_and(successes, Tensor(number < trials))
@@ -110,24 +110,7 @@ def binomial(shape: Any, counts: Any, probabilities: Any, dtype: DType | str | N
 
 
 def _gamma(sizes: tuple[int, ...], alpha: Any, dtype: DType | str | None, seed: Seed) -> Any:
-    """Marsaglia and Tsang's method: the first of several draws that is not rejected."""
-    drawn = normal((2 * ROUNDS + 1, *sizes), dtype=dtype, seed=seed)
-    z, u, more = drawn[:ROUNDS], _uniform(drawn[ROUNDS:-1]), _uniform(drawn[-1])
-    shape = ops.broadcast_to(_tensor(alpha, dtype), sizes)
-    small = shape < 1.0
-    d = ops.where(small, shape + 1.0, shape) - 1.0 / 3.0
-    v = ops.power(ops.relu(1.0 + z / ops.sqrt(9.0 * d)), 3.0)
-    positive = v > 0.0
-    logarithm = ops.log(ops.where(positive, v, 1.0))
-    accepted = ops.logical_and(positive, ops.log(u) < 0.5 * z * z + d * (1.0 - v + logarithm))
-    first = ops.argmax(ops.cast(accepted, "int32"), axis=0)
-    chosen = ops.take_along_axis(v, ops.expand_dims(first, 0), 0)[0]
-    return d * chosen * ops.where(small, ops.power(more, 1.0 / shape), 1.0)
-
-
-def _uniform(z: Any) -> Any:
-    """Numbers between 0 and 1 from normally distributed numbers."""
-    return 0.5 * ops.erfc(z * -math.sqrt(0.5))
+    return ops.random_gamma(ops.broadcast_to(_tensor(alpha, dtype), sizes), *source_of(seed))
 
 
 def _tensor(x: Any, dtype: DType | str | None) -> Any:

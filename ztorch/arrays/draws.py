@@ -62,7 +62,7 @@ class SeedGenerator:
         return {"seed": self.seed}
 
 
-def _source(seed: Seed) -> tuple[Any, Any, int]:
+def source_of(seed: Seed) -> tuple[Any, Any, int]:
     """The seed, step and stream of the next draw."""
     context = cast("Context | None", tracing.get())
     if context is None:
@@ -105,7 +105,7 @@ def normal(shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: DType | st
         >>> zt.random.normal((2, 3), mean=5.0, seed=1).shape
         (2, 3)
     """
-    drawn = ops.random_normal(_checked(shape, stddev), *_source(seed), dtype=dtype or "float32")
+    drawn = ops.random_normal(_checked(shape, stddev), *source_of(seed), dtype=dtype or "float32")
     return drawn * stddev + mean
 
 
@@ -129,7 +129,7 @@ def truncated_normal(shape: Any, mean: float = 0.0, stddev: float = 1.0,
         >>> abs(zt.random.truncated_normal((1000,), seed=1)).max().item() <= 2.0
         True
     """
-    drawn = ops.random_truncated_normal(_checked(shape, stddev), *_source(seed),
+    drawn = ops.random_truncated_normal(_checked(shape, stddev), *source_of(seed),
                                         dtype=dtype or "float32")
     return drawn * stddev + mean
 
@@ -157,7 +157,7 @@ def uniform(shape: Any, minval: float = 0.0, maxval: float = 1.0,
     if dtype is not None and dtype_named(dtype).is_int:
         return randint(shape, int(minval), int(maxval), dtype, seed)
     d = dtype_named(dtype or "float32")
-    drawn = ops.random_uniform(_checked(shape, maxval), *_source(seed), dtype=d)
+    drawn = ops.random_uniform(_checked(shape, maxval), *source_of(seed), dtype=d)
     numbers = drawn * (maxval - minval) + minval
     of_numbers = all(isinstance(x, (int, float, np.number)) for x in (minval, maxval))
     bounded = of_numbers and minval < maxval  # not by tensors
@@ -196,7 +196,7 @@ def randint(shape: Any, minval: int, maxval: int, dtype: DType | str = "int32",
         True
     """
     minval, maxval = checked_bounds(minval, maxval, dtype_named(dtype))
-    bits = ops.random_bits(sizes_of(shape), *_source(seed))
+    bits = ops.random_bits(sizes_of(shape), *source_of(seed))
     return ops.cast(ops.mulhi(bits, maxval - minval), dtype) + minval
 
 
@@ -224,7 +224,7 @@ def categorical(logits: Any, num_samples: int, dtype: DType | str = "int32",
         raise ShapeError("zt.random.categorical takes logits of shape (batch, classes), not "
                          f"{logits.shape}; x[None] adds the axis of a batch")
     rows, classes = logits.shape
-    drawn = ops.random_uniform((rows, num_samples, classes), *_source(seed))
+    drawn = ops.random_uniform((rows, num_samples, classes), *source_of(seed))
     noise = -ops.log(-ops.log(ops.maximum(drawn, 1e-30)))  # Gumbel noise
     return ops.cast(ops.argmax(ops.expand_dims(logits, 1) + noise, axis=-1), dtype)
 
@@ -248,7 +248,7 @@ def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Seed = None
         >>> sorted(set(zt.random.dropout(zt.ones(1000), 0.5, seed=1).tolist()))
         [0.0, 2.0]
     """
-    return ops.dropout(_tensor(inputs), fraction("dropout(rate=...)", rate), *_source(seed),
+    return ops.dropout(_tensor(inputs), fraction("dropout(rate=...)", rate), *source_of(seed),
                        noise_shape=None if noise_shape is None else sizes_of(noise_shape))
 
 
@@ -271,7 +271,7 @@ def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
     """
     x = _tensor(x)
     [axis] = normal_axes(axis, len(x.shape))
-    order = ops.argsort(ops.random_bits((x.shape[axis],), *_source(seed)))
+    order = ops.argsort(ops.random_bits((x.shape[axis],), *source_of(seed)))
     return ops.take(x, order, axis)
 
 

@@ -130,11 +130,25 @@ def _copied(node: TensorNode, key: Any) -> TensorNode | None:
     if node.block is None or own.memory != "cpu" or own.size > MOST_COPIED or is_tracing() or (
             keeps_operands()):
         return None
+    if isinstance(key, Handle):
+        key = stored_array(key.node)
     try:
-        elements = stored_array(node)[stored_array(key.node) if isinstance(key, Handle) else key]
+        elements = (_marked(stored_array(node), key) if type(key) is np.ndarray else
+                    np.array(stored_array(node)[key], order="C"))
     except IndexError:
         return None  # the general path raises the error
-    return node_of_array(np.array(elements, order="C"), own.dtype, own.memory, copy=False)
+    return node_of_array(elements, own.dtype, own.memory, copy=False)
+
+
+def _marked(elements: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The elements that bools mark along the first axes. NumPy tests a bool at a time where they
+    are the index, but finds their positions without branches."""
+    axes = mask.ndim
+    if not axes or mask.shape != elements.shape[:axes]:
+        raise IndexError
+    rows = elements.reshape(mask.size, *elements.shape[axes:])
+    marked: np.ndarray = rows.take(mask.reshape(-1).nonzero()[0], axis=0)
+    return marked
 
 
 def _is_handle(x: Any) -> bool:

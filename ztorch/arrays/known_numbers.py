@@ -8,7 +8,7 @@ import numpy as np
 
 from ztorch import ops
 from ztorch.arrays.array_api_sets import nonzero as _nonzero
-from ztorch.arrays.array_api_sets import unique_all
+from ztorch.arrays.array_api_sets import unique_all, unique_values
 from ztorch.arrays.complex_tensor import ComplexTensor
 from ztorch.arrays.creation import tensor
 from ztorch.arrays.tensor import Tensor
@@ -87,7 +87,10 @@ def unique(x: Any, sorted: bool = True, return_index: bool = False, return_inver
     """
     if axis is not None:
         raise Unsupported("ops.unique compares single elements and has no axis=")
-    different = unique_all(convert_to_tensor(x))
+    x = convert_to_tensor(x)
+    if size is None and not (return_index or return_inverse or return_counts):
+        return unique_values(x)
+    different = unique_all(x)
     parts = [different.values, *(part for part, is_returned in (
         (different.indices, return_index), (different.inverse_indices, return_inverse),
         (different.counts, return_counts)) if is_returned)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ztorch.arguments import explained
-from ztorch.arrays.cells import Cell
+from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.device_dtypes import default_integer
 from ztorch.arrays.elements import node_of_array
 from ztorch.arrays.memory import memory
@@ -31,13 +31,17 @@ class Counter:
 
     def __init__(self, seed: int, place: str):
         self.pool = memory(place)
+        self.is_host = place == "cpu"
         low, high = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
         self.seed = node_of_array(np.array([low, high], np.uint32), u32, place, copy=True)
         self.step = Cell(node_of_array(np.array(0, np.uint32), u32, place, copy=True))
 
     def next(self) -> tuple[Tensor, Tensor]:
-        """The seed and the step of the next random tensor."""
+        """The seed and the step of the next random tensor. In the host's memory the step is known,
+        so that draws of one shape have one structure, which a native function knows again."""
         step = tensor_of(self.step.get())
+        if self.is_host and not is_tracing():
+            step.realize()
         self.step.set(compute("add", (step, 1), {}).node)
         return tensor_of(self.seed), step
 
@@ -90,7 +94,8 @@ def next_draw(seed: int | None) -> tuple[Tensor, Tensor]:
     global _seed
     place = memory_of(default_device())
     if seed is not None:
-        return Counter(operator.index(seed), place).next()
+        fixed = Counter(operator.index(seed), place)  # its second draw is never asked for
+        return tensor_of(fixed.seed), tensor_of(fixed.step.node)
     with _lock:
         if _seed is None:
             _seed = secrets.randbits(64)

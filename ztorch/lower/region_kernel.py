@@ -18,6 +18,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.lower import nests
+from ztorch.lower.cpu.rows_of_gathers import gathers_as_rows
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.insets import stored
 from ztorch.lower.kernel_names import main_of, stem_of
@@ -173,8 +174,9 @@ class RegionKernel:
                                  or grid.scalar_stores_readable_as_vectors):
             nest = lane_by_lane(nest)
         nest = hoist(share_out(nest))
-        if grid is None and not self.limits.mask_registers:
-            nest = stored_in_pieces(nest)
+        if grid is None:
+            nest = gathers_as_rows(nest, self.limits)
+            nest = nest if self.limits.mask_registers else stored_in_pieces(nest)
         return rebased(nest, spans), schedule
 
     def _leaves_the_caches(self, schedule: Schedule) -> bool:

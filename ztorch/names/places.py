@@ -150,6 +150,7 @@ PLACES: dict[str, dict[str, str]] = {
         "finite": "isfinite isinf isnan nan_to_num",
         "fourier": "fft fft2 ifft ifft2 irfft rfft",
         "frequencies": "fftfreq fftshift ifftshift rfftfreq",
+        "gammas": "random_gamma",
         "hyperbolic": "acosh asinh atanh cosh sinh",
         "image_colors": "hsv_to_rgb rgb_to_grayscale rgb_to_hsv",
         "image_measures": "extract_patches_3d perspective_transform scale_and_translate "

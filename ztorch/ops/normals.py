@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.dtypes import DType, f32, f64, i32
+from ztorch.dtypes import DType, f32, f64, i32, u32
 from ztorch.graph.batching import refused
 from ztorch.graph.op import constant
 from ztorch.graph.value import Op, Value
@@ -102,29 +103,24 @@ def _chebyshev(n: int) -> list[int]:
     return [4 * b - 2 * a - c for a, b, c in zip([*last, 0], [0, *last], earlier, strict=True)]
 
 
-def _normal(o: Any, word: Any, d: DType, coefficient: Any) -> Any:
+def _normal(o: Any, word: Any, d: DType, words: Callable[[Any], Sequence[Any]]) -> Any:
     """The normally distributed number for a random word.
 
     Args:
         o: Namespace of operations, so that NumPy and a kernel builder run the same code.
         word: Random unsigned integers.
         d: The dtype of the result.
-        coefficient: `coefficient(row, term)` reads the table.
+        words: Reads the words of a row of the table.
     """
     own = _PRECISIONS[d]
     odd = o.or_(o.shl(word, 1), 1)  # the probability, without the sign; never 0
-    zero = o.and_(word, 0)
-    row, step = zero, own.bits // 2
-    while step:
-        small = o.lt(odd, 1 << (own.bits - step))
-        odd = o.select(small, o.shl(odd, step), odd)
-        row = o.select(small, o.add(row, step), row)
-        step //= 2
+    row = _leading_zeros(o, odd, own.bits)
+    odd = o.shl(odd, row)
     row = o.add(o.shl(row, PARTS), o.shr(o.shl(odd, 1), own.bits - PARTS))
     argument = o.xor(o.shl(odd, 1 + PARTS), (1 << own.bits) - 1)
-    total = coefficient(row, own.terms - 1)
-    for term in reversed(range(own.terms - 1)):
-        total = o.add(coefficient(row, term), o.mulhi(total, argument))
+    *terms, total = _coefficients(o, words(row), d)
+    for term in reversed(terms):
+        total = o.add(term, o.mulhi(total, argument))
     half = own.bits // 2
     high, low = o.shr(total, half), o.and_(total, (1 << half) - 1)
     size = o.add(o.mul(o.cast(high, dtype=d), 2.0 ** (half - own.point)),
@@ -132,22 +128,61 @@ def _normal(o: Any, word: Any, d: DType, coefficient: Any) -> Any:
     return o.select(o.lt(word, 1 << (own.bits - 1)), size, o.neg(size))
 
 
+def _leading_zeros(o: Any, word: Any, bits: int) -> Any:
+    """The number of zeros above the first bit of odd words."""
+    if bits == 32:
+        # The exponent of a float is the position of its first bit. No second bit follows the first,
+        # so that rounding keeps it; without the last bit, the word is a signed number.
+        half = o.shr(word, 1)
+        number = o.cast(o.bitcast(o.and_(half, o.not_(o.shr(half, 1))), dtype=i32), dtype=f32)
+        return o.min(o.sub(157, o.shr(o.bitcast(number, dtype=u32), 23)), 31)
+    zeros, step = o.and_(word, 0), bits // 2
+    while step:
+        small = o.lt(word, 1 << (bits - step))
+        word = o.select(small, o.shl(word, step), word)
+        zeros = o.select(small, o.add(zeros, step), zeros)
+        step //= 2
+    return zeros
+
+
 _NUMPY = SimpleNamespace(
     add=np.add, mul=np.multiply, neg=np.negative, xor=np.bitwise_xor, or_=np.bitwise_or,
-    and_=np.bitwise_and, shl=np.left_shift, shr=np.right_shift, lt=np.less, select=np.where,
-    mulhi=meanings.mulhi, cast=lambda x, dtype: x.astype(dtype.numpy))
+    and_=np.bitwise_and, not_=np.invert, shl=np.left_shift, shr=np.right_shift, lt=np.less,
+    min=np.minimum, sub=np.subtract, select=np.where, mulhi=meanings.mulhi,
+    cast=lambda x, dtype: x.astype(dtype.numpy), bitcast=lambda x, dtype: x.view(dtype.numpy))
+
+
+@functools.cache
+def _table(d: DType) -> np.ndarray:
+    """The coefficients for a float dtype as kernels read them. Those of float32 fit in four words,
+    which are read at once: the last two share a word."""
+    rows = polynomials(d)
+    if d is f64:
+        return rows
+    return np.ascontiguousarray(np.column_stack([rows[:, :3], rows[:, 3] | rows[:, 4] << 16]))
+
+
+def _coefficients(o: Any, words: Sequence[Any], d: DType) -> list[Any]:
+    """The coefficients from the words of a row of the table."""
+    if d is f64:
+        return [*words]
+    return [*words[:3], o.and_(words[3], 0xFFFF), o.shr(words[3], 16)]
 
 
 def _numpy(word: Any, table: Any, of: DType) -> Any:
-    return _normal(_NUMPY, np.asarray(word), of,
-                   lambda row, term: table[row.astype(np.int64), term])
+    def words(row: Any) -> list[Any]:
+        return [*np.moveaxis(np.asarray(table)[row.astype(np.int64)], -1, 0)]
+
+    return _normal(_NUMPY, np.asarray(word), of, words)
 
 
 def _body(e: Any, index: Any, of: DType) -> Any:
-    def coefficient(row: Any, term: int) -> Any:
-        return e.read(1, (e.index(e.b.cast(row, dtype=i32), e.shape(1)[0]), term))
+    def words(row: Any) -> list[Any]:
+        rows, count = e.shape(1)
+        at = e.index(e.b.cast(row, dtype=i32), rows)
+        return [e.read(1, (at, k)) for k in range(count)]
 
-    return _normal(e.b, e.read(0, index), of, coefficient)
+    return _normal(e.b, e.read(0, index), of, words)
 
 
 _NORMAL = Op("normal_of_word", "map", lambda word, table, of: (word.shape, of), _numpy,
@@ -161,4 +196,4 @@ def normals(words: Value, d: DType) -> Value:
         words: Random words with the width of the dtype.
         d: float32 or float64.
     """
-    return _NORMAL(words, constant(polynomials(d)), of=d)
+    return _NORMAL(words, constant(_table(d)), of=d)

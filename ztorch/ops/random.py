@@ -67,7 +67,8 @@ def threefry(o: Any, key: tuple[Any, Any], counter: tuple[Any, Any],
     return a, b
 
 
-def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int,
+# Operands: seed and step. Where a tensor is drawn in parts, also the position of the first element.
+def _infer(seed: Value, step: Value, *first: Value, shape: Shape, stream: int, word: int,
            rounds: int) -> tuple[Shape, DType]:
     if seed.shape != (2, *shape[:seed.rank - 1]) or step.shape != () or (
             {seed.dtype, step.dtype} != {u32}):
@@ -78,9 +79,11 @@ def _infer(seed: Value, step: Value, shape: Shape, stream: int, word: int,
     return shape, u32
 
 
-def _numpy(seed: Any, step: Any, shape: Shape, stream: int, word: int, rounds: int) -> Any:
+def _numpy(seed: Any, step: Any, *first: Any, shape: Shape, stream: int, word: int,
+           rounds: int) -> Any:
     rows, rest = shape[:seed.ndim - 1], shape[seed.ndim - 1:]
     position = np.arange(math.prod(rest), dtype=np.uint32).reshape(rest)
+    position = sum(first, start=position)
     low, high = seed.reshape(2, *rows, *(1,) * len(rest))
     key = (np.asarray(low), high ^ np.uint32(stream))
     return threefry(NUMPY_WORDS, key, (np.broadcast_to(position, shape), step), rounds)[word]
@@ -90,6 +93,8 @@ def _body(e: Any, index: Any, shape: Shape, stream: int, word: int, rounds: int)
     rows = len(e.shape(0)) - 1
     flat = sum((i * math.prod(shape[k + 1:]) for k, i in enumerate(index) if k >= rows), e.zero)
     position = e.b.cast(e.value(flat), dtype=u32)
+    if e.count > 2:
+        position = e.b.add(position, e.read(2, ()))
     key = (e.read(0, (0, *index[:rows])), e.b.xor(e.read(0, (1, *index[:rows])), stream))
     return threefry(e.b, key, (position, e.read(1, ())), rounds)[word]
 
@@ -101,14 +106,16 @@ RANDOM_BITS = Op("random_bits", "map", _infer, _numpy, body=_body, cost=120, bat
 BEYOND_TWO = 97_711_073  # of 2**32 normally distributed numbers, how many are below -2
 
 
-def _words(shape: Shape, seed: Value, step: Value, stream: int) -> tuple[Value, Value]:
-    first, second = (_bits(shape, seed, step, stream, w) for w in (0, 1))
-    return first, second
+def _words(shape: Shape, seed: Value, step: Value, stream: int,
+           *first: Value) -> tuple[Value, Value]:
+    low, high = (_bits(shape, seed, step, stream, w, ROUNDS, *first) for w in (0, 1))
+    return low, high
 
 
 def _bits(shape: Shape, seed: Value, step: Value, stream: int, word: int = 0,
-          rounds: int = ROUNDS) -> Value:
-    return RANDOM_BITS(seed, step, shape=tuple(shape), stream=stream, word=word, rounds=rounds)
+          rounds: int = ROUNDS, *first: Value) -> Value:
+    return RANDOM_BITS(seed, step, *first, shape=tuple(shape), stream=stream, word=word,
+                       rounds=rounds)
 
 
 @op(primitive=RANDOM_BITS)
@@ -191,12 +198,26 @@ def random_normal(shape: Shape, seed: Value, step: Value, stream: int = 0,
         >>> zt.ops.random_normal((2, 3), seed, step).shape
         (2, 3)
     """
-    d = _float(dtype)
-    first, second = _words(shape, seed, step, stream)
+    return normals_from(shape, seed, step, stream, _float(dtype))
+
+
+def normals_from(shape: Shape, seed: Value, step: Value, stream: int, d: DType,
+                 *first: Value) -> Value:
+    """The numbers of `random_normal` of a larger shape, in C order from a position on.
+
+    Args:
+        shape: Shape of the result.
+        seed: As for `random_normal`.
+        step: Likewise.
+        stream: Likewise.
+        d: Dtype of the result.
+        *first: The position: a uint32 scalar. None: 0.
+    """
+    first_word, second = _words(shape, seed, step, stream, *first)
     if d == f64:
-        high, low = (OPS.cast(word, u64) for word in (first, second))
+        high, low = (OPS.cast(word, u64) for word in (first_word, second))
         return normals(OPS.bitwise_or(OPS.shift_left(high, 32), low), f64)
-    return OPS.cast(normals(first, f32), d)
+    return OPS.cast(normals(first_word, f32), d)
 
 
 @op()

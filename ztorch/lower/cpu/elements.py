@@ -7,12 +7,11 @@ from math import prod
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.halves import HALVES
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.divided_axes import long_columns
 from ztorch.lower.cpu.index_set_splitting import Part, border_parts, parts_of
-from ztorch.lower.cpu.lanes import lanes_refusal
+from ztorch.lower.cpu.lanes import lanes_refusal, vectors_abreast
 from ztorch.lower.cpu.short_rows import blocks_of, emit_blocks
 from ztorch.lower.emit import Emitter
 from ztorch.lower.in_place_updates import at_position, entry_axes, write
@@ -26,8 +25,6 @@ from ztorch.lower.tuning import (
     ELEMENT_VECTORS,
     FETCHED_ROW_BYTES,
     LINE_BYTES,
-    LONG_ELEMENT,
-    LONG_ROW_VECTORS,
     PAGE_BYTES,
     ROWS_AHEAD,
     SCATTER_BYTES_MAX,
@@ -55,20 +52,10 @@ def propose(region: Region, limits: Limits) -> ElementSchedule:
 
 
 def _vectors(region: Region, limits: Limits) -> int:
-    """Vectors that are computed side by side, instruction by instruction: a processor looks too few
-    instructions ahead to find the next vector's behind a long chain of those of one."""
-    lanes, part = limits.lanes(widest(region)), _everything(region)
-    slots = sum(v.op.cost for v in region.members)
-    if lanes == 1 or slots < LONG_ELEMENT or region.in_place or widest(region) in HALVES:
-        return 1
-    results = sum(len(v.args) for v in region.members if v.op is INTERLEAVED)
-    column, (read, other) = part.axes[-1], _positions(region)
+    part = _everything(region)
+    read, other = _positions(region)
     places = [at.replace({region.outer: part.flat}) for at in (*read, *other)]
-    if any(not at.is_affine or at.factor(column) not in (0, 1) for at in places):
-        return 1  # lanes that are read one by one, or whose indices fill registers
-    vectors = column.extent // lanes
-    return next(n for n in (ELEMENT_VECTORS, 2, 1) if n == 1 or (n * results < (
-        limits.vector_registers) and (vectors % n == 0 or vectors >= LONG_ROW_VECTORS * n)))
+    return vectors_abreast(region, places, part.axes[-1], limits)
 
 
 def _everything(region: Region) -> Part:

@@ -12,19 +12,20 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
-from ztorch.lower.cpu.lanes import lanes_refusal, lanes_that_fit
+from ztorch.lower.cpu.lanes import lanes_refusal, lanes_that_fit, vectors_abreast
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import evaluate, nested, side_by_side, spread, summing, vectors, widest
 from ztorch.lower.positions import unflatten
 from ztorch.lower.reduction import Axes, Phases, axes_of
-from ztorch.lower.region import Region, real_reads
+from ztorch.lower.region import Region, computed, real_reads
 from ztorch.lower.schedule import RowSchedule
 from ztorch.lower.tuning import (
     COLUMN_ITERATIONS,
     COLUMN_VALUES,
     COLUMN_VECTORS,
     COLUMN_VECTORS_FAR,
+    ELEMENT_VECTORS,
     LINE_BYTES,
     NEXT_ROW_CACHE_SHARE,
     NEXT_ROW_SHARE,
@@ -51,6 +52,9 @@ def propose(region: Region, limits: Limits) -> RowSchedule:
     trip_count = column.extent // (lanes if rows else lanes * COLUMN_ITERATIONS)
     together = max(len(sums) for _, _, sums in passes)
     columns = _columns(region, axes, max(1, together), trip_count, limits) if lanes > 1 else 1
+    if lanes == limits.lanes(widest(region)):
+        abreast = vectors_abreast(region, _places(region, axes), column, limits)
+        lanes, columns = lanes * abreast, max(1, columns // abreast)
     return RowSchedule(lanes, (1,) * len(passes), columns)
 
 
@@ -73,6 +77,15 @@ def _columns(region: Region, axes: Axes, sums: int, most: int, limits: Limits) -
     return max(1, min(vectors, fit, COLUMN_VALUES // len(region.members), most))
 
 
+def _places(region: Region, axes: Axes) -> list[Index]:
+    """The positions that a region reads or computes with, in terms of its loops."""
+    at = [(v, region.index(v)) for v in region.members]
+    read = [flat for v, index in at for source, flat in real_reads(v, index)
+            if source not in region.flat]
+    return [flat.replace(axes.full) for flat in (
+        *read, *(i for v, index in at for i in computed(v, index)))]
+
+
 def _reads_across_pages(region: Region, axes: Axes) -> bool:
     """Whether elements that are reduced one after the other are whole pages apart in memory."""
     apart = [at.replace(axes.full).factor(axes.inner[-1]) * source.dtype.bytes
@@ -85,7 +98,8 @@ def refusal(s: RowSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
     phases, axes = Phases(region), axes_of(region)
     passes = len(list(phases.passes([*region.stores, *phases.in_row(axes, limits)])))
-    if why := lanes_refusal(s.lanes, limits.lanes(widest(region))):
+    most = limits.lanes(widest(region)) * (ELEMENT_VECTORS if axes.by_columns else 1)
+    if why := lanes_refusal(s.lanes, most):
         return why
     if len(s.sums) != passes:
         return f"sums(...) takes a number for each of {passes} passes, not {len(s.sums)}"

@@ -25,6 +25,10 @@ LONG_ROW_VECTORS = row(
     "LONG_ROW_VECTORS", 8, "times",
     "the least length of a row, in these groups of vectors, if it is not a multiple of a group",
     "chosen: the masked rest costs as much as a whole iteration")
+GATHERED_ROW = row(
+    "GATHERED_ROW", 4, "elements",
+    "adjacent elements that a lane loads at once in place of as many gathers",
+    "on Zen 4 a million normal draws take 1.77 ms instead of 2.68, with AVX2 2.29 instead of 3.06")
 SHORTEST_VECTOR = row(
     "SHORTEST_VECTOR", 4, "lanes", "the shortest vector along a row that fits in it", CHOSEN)
 SHUFFLED_VECTORS = row(
