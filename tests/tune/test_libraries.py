@@ -20,7 +20,7 @@ from ztorch.compile import tuned_files
 from ztorch.compile.pipeline import compile_functions, simplify
 from ztorch.compile.targeting import target_for, with_libraries
 from ztorch.compile.tuned_files import TunedKernel, machine_of, usual_threads
-from ztorch.compile.tuned_schedules import checked_plan, plan_work
+from ztorch.compile.tuned_schedules import checked_plan, chooser, plan_work
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
 from ztorch.lower.plan_schedule import RULES, library_plan
@@ -52,11 +52,11 @@ def local(libraries: bool = True) -> Target:
 
 
 def record(functions: Any, library: str, schedule: str = "openblas_plan layout(1) fusion(2)",
-           function: str = "predict") -> TunedKernel:
+           function: str = "predict", seconds: float = 1e-6, rule_seconds: float = 2e-6) -> TunedKernel:
     """The measurement of a function whose products a library computes in half the time."""
     graph = simplify(functions, passes.DEFAULT, Watch())[function]
     return TunedKernel(plan_work(graph), "plan", machine_of(local()), usual_threads(None), zt.__version__,
-                       schedule, repr(RULES), 1e-6, 2e-6, library)
+                       schedule, repr(RULES), seconds, rule_seconds, library)
 
 
 def here() -> str:
@@ -175,6 +175,22 @@ def test_without_the_library_our_kernel_is_taken(folder: Path, monkeypatch: pyte
     assert not program.executable.calls_libraries
     x, expected = numbers(model)
     np.testing.assert_allclose(program.predict(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_best_of_several_libraries_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the share of our time in its own race: the machine may have been faster in another one."""
+    model = network()
+    functions = dict(model.trace(batch_size=BATCH).functions)
+    monkeypatch.setattr(vendor_libraries, "versions", lambda: (("onednn", "3.0"), ("openblas", "0.3")))
+    tuned_files.write([record(functions, "openblas 0.3", seconds=0.9e-6, rule_seconds=1e-6),
+                       record(functions, "onednn 3.0", repr(RULES), seconds=0.8e-6, rule_seconds=0.8e-6)])
+    choose = chooser(with_libraries(local(False)))
+    assert choose is not None
+    graph = simplify(functions, passes.DEFAULT, Watch())["predict"]
+    assert choose.plan(graph) == library_plan(RULES, "openblas")
+    tuned_files.write([record(functions, "onednn 3.0", "onednn_plan layout(1) fusion(2)", seconds=3e-6,
+                              rule_seconds=4e-6)])
+    assert choose.plan(graph) == library_plan(RULES, "onednn")
 
 
 class PretendedClock(ProcessorClock):

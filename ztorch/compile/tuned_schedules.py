@@ -25,6 +25,7 @@ from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import IllegalSchedule, Schedule, parse
 
 S = TypeVar("S", bound=Schedule)
+TICK = 1e-9  # of a clock, in seconds: no race measures less
 
 
 def chooser(target: Target, threads: int | None = None) -> Chooser | None:
@@ -54,8 +55,8 @@ def chooser(target: Target, threads: int | None = None) -> Chooser | None:
         measured = [tuned_files.file_name(work, machines[0], count, library=f"{name} {version}")
                     for name, version in target.limits.libraries]
         records = [r for n in measured if n in stored and (r := _record(place / n, work))]
-        if records:  # it beside ours: the fastest of these, also where that is ours
-            fastest = min(records, key=lambda r: r.seconds)
+        if records:  # each was raced beside ours, so times of two races do not compare
+            fastest = min(records, key=lambda r: r.seconds / max(r.rule_seconds, TICK))
             return _checked(place / fastest.file_name, fastest.schedule, checked)
         names = (tuned_files.file_name(work, m, count) for m in machines)
         name = next((n for n in names if n in stored), None)
