@@ -42,10 +42,19 @@ def test_square_matrices_are_lapacks(n: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (1, 4), (4, 1), (4, 4)])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (1, 4), (4, 1), (4, 4), (33, 33), (100, 40), (40, 100)])
 def test_qr_is_lapacks(shape: tuple[int, int], mode: str) -> None:
     a = RANDOM.normal(size=shape)
     same(ops.qr(constant(a), mode), tuple(np.linalg.qr(a, mode)))
+
+
+def test_qr_of_columns_of_all_sizes_is_lapacks() -> None:
+    """Columns whose squares vanish or overflow, in blocks."""
+    a = RANDOM.normal(size=(70, 70)) * 10.0 ** RANDOM.integers(-200, 200, size=70)
+    (q, r), (want, triangle) = evaluate(list(ops.qr(constant(a))), {}), np.linalg.qr(a)
+    size = abs(a).max(axis=0)
+    np.testing.assert_allclose(q, want, atol=1e-12)
+    np.testing.assert_allclose(r / size, triangle / size, atol=1e-12)
 
 
 def test_qr_of_zeros_below_the_diagonal_keeps_signs() -> None:

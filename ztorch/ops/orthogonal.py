@@ -1,8 +1,7 @@
-"""The QR decomposition of small matrices, by Householder's reflections."""
+"""The QR decomposition, by Householder's reflections."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,8 +10,11 @@ from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
-from ztorch.ops.linear_algebra import beside, column_at, columns_of, matrices
+from ztorch.ops.linear_algebra import matrices
 from ztorch.ops.triangular import inverse_of_lower
+
+PANEL = 32  # columns that are reflected one by one, or more for at most so many blocks:
+BLOCKS = 8  # each has code of its own
 
 _TALL = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, 1.0]])
 
@@ -52,48 +54,90 @@ def qr(x: Value, mode: str = "reduced") -> tuple[Value, Value]:
 def decomposed(x: Value, width: int) -> tuple[Value, Value]:
     """q with this number of columns, and r with as many rows.
 
-    The product of the reflections I - scale v v' is I - V T V' with one triangular T (Schreiber and
-    Van Loan, "A storage-efficient WY representation", 1989).
+    Columns are reflected one by one in a block of them, the others by products of matrices.
     """
     *batch, m, n = x.shape
     count = min(m - 1, n)
     if count < 1:
         q = OPS.broadcast_to(OPS.eye(m, width, dtype=x.dtype), (*batch, m, width))
         return q, x[..., :width, :]
+    size = OPS.max(OPS.abs(x), axis=-2, keepdims=True)  # so that no square overflows or vanishes
+    size = OPS.exp2(OPS.floor(OPS.log2(OPS.where(OPS.greater(size, 0.0), size, 1.0))))
+    block = max(PANEL, PANEL * -(-count // (PANEL * BLOCKS)))
+    rest, rows, blocks = x / size, list[Value](), list[tuple[Value, Value]]()
+    for start in range(0, count, block):
+        own = min(block, count - start)
+        columns, v, scale = _reflected(OPS.matrix_transpose(rest[..., :own]))
+        middle = _middle(v, scale)
+        row = [OPS.triu(OPS.matrix_transpose(columns[..., :own]))]
+        if start:
+            row.insert(0, OPS.zeros((*batch, own, start), x.dtype))
+        if start + own < n:
+            first = OPS.matmul(OPS.matrix_transpose(middle), OPS.matmul(v, rest[..., own:]))
+            rest = rest[..., own:] - OPS.matmul(OPS.matrix_transpose(v), first)
+            row.append(rest[..., :own, :])
+            rest = rest[..., own:, :]
+        rows.append(OPS.concat(*row, axis=-1))
+        blocks.append((v, middle))
+    below = OPS.zeros((*batch, m - count, n), x.dtype)
+    rows.append(below if count == n else OPS.concat(below[..., :count], rest, axis=-1))
+    return _product(blocks, m, width), OPS.concat(*rows, axis=-2)[..., :width, :] * size
+
+
+def _reflected(x: Value) -> tuple[Value, Value, Value]:
+    """Columns, which are the rows of x, after a reflection I - scale v v' for each: zeros below the
+    diagonal, but for rounding. Each v is a row, too."""
+    row = OPS.iota((x.shape[-1],), 0)
 
     def turn(rest: Value, j: Value) -> tuple[Value, tuple[Value, Value]]:
-        v, scale = _mirror(column_at(rest, j), j)
-        return rest - scale * v * OPS.sum(v * rest, axis=-2, keepdims=True), (v, scale)
+        v, scale = _mirror(OPS.take(rest, OPS.reshape(j, (1,)), -2), row, j)
+        return rest - scale * OPS.sum(v * rest, axis=-1, keepdims=True) * v, (v, scale)
 
-    rest, (v, scale) = scan(turn, x, columns_of(x, count))
-    v, scale = beside(v), beside(scale)
-    products = OPS.matmul(OPS.matrix_transpose(v), v)
-    # T = (D^-1 + U)^-1 = (I + D U)^-1 D with the products U above the diagonal, D of the scales
-    upper = OPS.triu(products, 1) * OPS.matrix_transpose(scale)
-    lower = OPS.matrix_transpose(upper) + OPS.eye(count, dtype=x.dtype)
-    middle = OPS.matrix_transpose(inverse_of_lower(lower)) * scale
-    first = OPS.matmul(middle, OPS.matrix_transpose(v[..., :width, :]))
-    q = OPS.eye(m, width, dtype=x.dtype) - OPS.matmul(v, first)
-    return q, OPS.triu(rest[..., :width, :])
+    rest, (v, scale) = scan(turn, x, OPS.iota((x.shape[-2],), 0, "int32"))
+    v, scale = (OPS.squeeze(OPS.moveaxis(y, 0, -3), -2) for y in (v, scale))
+    return rest, v, scale
 
 
-def _mirror(x: Value, j: Value) -> tuple[Value, Value]:
+def _mirror(x: Value, row: Value, j: Value) -> tuple[Value, Value]:
     """v and s of the reflection I - s v v' that leaves of a column, from row j on, this element
     only; none where nothing else is there."""
-    row = OPS.iota((x.shape[-2], 1), 0)
     at = OPS.equal(row, j)
     others = OPS.where(OPS.greater(row, j), x, 0.0)
-    first = OPS.max(OPS.where(at, x, -math.inf), axis=-2, keepdims=True)
-    rest = OPS.max(OPS.abs(others), axis=-2, keepdims=True)
-    size = OPS.maximum(rest, OPS.abs(first))  # so that no square overflows or vanishes
-    nothing = OPS.equal(rest, 0.0)
-    size = OPS.where(nothing, 1.0, size)
-    others, first = others / size, first / size
-    squares = OPS.sum(others * others, axis=-2, keepdims=True)
+    first = OPS.sum(OPS.where(at, x, 0.0), axis=-1, keepdims=True)
+    squares = OPS.sum(others * others, axis=-1, keepdims=True)
+    nothing = OPS.equal(squares, 0.0)
     length = OPS.sqrt(OPS.where(nothing, 1.0, squares + first * first))
     start = first + OPS.copysign(length, first)
     return (OPS.where(at, start, others),
             OPS.where(nothing, 0.0, 1.0 / (length * OPS.abs(start))))
+
+
+def _middle(v: Value, scale: Value) -> Value:
+    """The triangular T with which the product of the reflections of all rows of v is I - V T V'
+    (Schreiber and Van Loan, "A storage-efficient WY representation", 1989)."""
+    products = OPS.matmul(v, OPS.matrix_transpose(v))
+    # T = (D^-1 + U)^-1 = (I + D U)^-1 D with the products U above the diagonal, D of the scales
+    lower = OPS.tril(products, -1) * OPS.matrix_transpose(scale)
+    lower = lower + OPS.eye(v.shape[-2], dtype=v.dtype)
+    return OPS.matrix_transpose(inverse_of_lower(lower)) * OPS.matrix_transpose(scale)
+
+
+def _product(blocks: list[tuple[Value, Value]], m: int, width: int) -> Value:
+    """The first columns of the product of all reflections, from the last block on: before it there
+    are columns of the unit matrix only."""
+    q: Value | None = None
+    for v, middle in reversed(blocks):
+        *batch, own, rows = v.shape
+        columns = width - (m - rows)
+        unit, first = OPS.eye(rows, columns, dtype=v.dtype), v[..., :columns]
+        if q is not None:
+            none = (0,) * len(batch)
+            unit = OPS.pad(q, (*none, own, own), (*none, 0, 0)) + OPS.pad(
+                OPS.eye(own, dtype=v.dtype), (0, 0), (rows - own, columns - own))
+            first = OPS.concat(v[..., :own], OPS.matmul(v[..., own:], q), axis=-1)
+        q = unit - OPS.matmul(OPS.matrix_transpose(v), OPS.matmul(middle, first))
+    assert q is not None
+    return q
 
 
 def _gradient(upstreams: Sequence[Value], args: Sequence[Value],
