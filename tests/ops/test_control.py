@@ -36,6 +36,19 @@ def test_a_scan_is_a_loop(reverse: bool) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_branches_may_use_a_value_many_times() -> None:
+    """Each number of the first branch, which needs no operand, is twice the one before."""
+    def powers(v: Value) -> Value:
+        total = ops.full((5, 3), 1.0, "float32")
+        for _ in range(60):
+            total = total + total
+        return total
+
+    v = x()
+    result = ops.cond(v[0, 0] < np.inf, powers, lambda v: v, v)
+    np.testing.assert_array_equal(evaluate([result], {v: X})[0], np.full((5, 3), 2.0**60))
+
+
 @pytest.mark.parametrize(("start", "limit", "want"), [(3.0, 20, 192.0), (3.0, 2, 12.0),
                                                       (200.0, 20, 200.0), (3.0, 0, 3.0)])
 def test_a_while_loop_ends_by_its_condition_or_its_limit(start: float, limit: int,

@@ -112,6 +112,33 @@ def test_pseudoinverse_and_least_squares(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(*loose)
 
 
+@pytest.mark.parametrize("shape", [(5, 5), (6, 3), (3, 6)])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_least_squares_of_any_rank_and_their_gradients(shape: tuple[int, int], rank: int) -> None:
+    """In a batch of which one matrix lacks rank, all go by singular values."""
+    m, n = shape
+    values = np.array([3.0, 2.0, 1.5, 1.0, 0.5])[:min(m, n)]
+    a = of_values(values, m, n)[:2]
+    a[1] = of_values(np.where(np.arange(min(m, n)) < rank, values, 0.0), m, n)[0]
+    b = RANDOM.normal(size=(2, m, 2))
+    x, y = leaf("input", "x", a.shape, "float64"), leaf("input", "y", b.shape, "float64")
+    result = ops.lstsq(x, y)
+    for k in (0, 1):  # the first alone goes by the QR decomposition
+        np.testing.assert_allclose(run(ops.lstsq(constant(a[k]), constant(b[k])))[0],
+                                   np.linalg.lstsq(a[k], b[k])[0], atol=1e-12)
+    slope_x, slope_y, got = evaluate([*gradients(ops.sum(result ** 3.0), [x, y]), result],
+                                     {x: a, y: b})
+    np.testing.assert_allclose(got, np.linalg.pinv(a) @ b, atol=1e-12)
+    np.testing.assert_allclose(slope_y, np.linalg.pinv(a).swapaxes(1, 2) @ (3 * got**2), atol=1e-11)
+    for k in np.ndindex(m, n):
+        ends = []
+        for h in (1e-6, -1e-6):
+            moved = a[0].copy()
+            moved[k] += h
+            ends.append(np.sum((np.linalg.pinv(moved) @ b[0]) ** 3))
+        np.testing.assert_allclose(slope_x[0][k], (ends[0] - ends[1]) / 2e-6, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("p", [None, 2, -2, 1, -1, "fro", "nuc", math.inf])
 def test_condition_and_norms(p: Any) -> None:
     x = RANDOM.normal(size=(3, 4, 4))

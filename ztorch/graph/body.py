@@ -141,8 +141,12 @@ def closed(body: Body, inside: Callable[[Value], bool] = is_number
     read = [a for v in topological(body.roots, own) if v in depends for a in v.args]
     stack = [v for v in dict.fromkeys([*body.roots, *reversed(read)]) if v not in depends]
     outside: dict[Value, None] = {}
+    visited = set[Value]()
     while stack:
         v = stack.pop()
+        if v in visited:
+            continue
+        visited.add(v)
         if inside(v):
             stack += v.args
         else:

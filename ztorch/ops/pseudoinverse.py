@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +12,14 @@ import numpy as np
 
 from ztorch.dtypes import i32
 from ztorch.graph.custom import with_gradient
-from ztorch.graph.op import OPS, Sample, op, shape_error
+from ztorch.graph.op import OPS, Sample, broadcast_shapes, op, shape_error
 from ztorch.graph.value import Value
+from ztorch.ops.control import cond
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.jacobi import small
+from ztorch.ops.orthogonal import decomposed
 from ztorch.ops.reduction import widened
+from ztorch.ops.triangular import inverse_of_lower
 
 _SQUARE = np.array([[2.0, 0.3], [0.5, -1.0]])
 _TALL = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, 1.0]])
@@ -99,9 +104,46 @@ def lstsq(a: Value, b: Value, rcond: float | None = None) -> Value:
     [right] = as_floats(b)
     if a.rank < 2 or right.rank == 0 or right.shape[-2] != a.shape[-2]:
         raise shape_error("ops.lstsq needs the same number of rows in", a.shape, b.shape)
-    wide = small("lstsq", a, square=False)
-    inverse = OPS.pinv(wide, _share(a if a.dtype.is_float else wide, rcond, None))
-    return OPS.cast(OPS.matmul(inverse, widened(right)), right.dtype)
+    wide, d = small("lstsq", a, square=False), right.dtype
+    share = _share(a if a.dtype.is_float else wide, rcond, None)
+
+    def gradient(upstreams: Sequence[Value], args: Sequence[Value],
+                 shared: Sequence[Value]) -> list[Value]:
+        (a, b), inverse = args, OPS.pinv(args[0], share)
+        of_inverse = OPS.matmul(upstreams[0], OPS.matrix_transpose(b))
+        return [_pinv_gradient(of_inverse, a, inverse),
+                OPS.matmul(OPS.matrix_transpose(inverse), upstreams[0])]
+
+    batch = broadcast_shapes(wide.shape[:-2], right.shape[:-2])
+    pair = [OPS.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (wide, widened(right))]
+    left, right = map(OPS.stop_gradient, pair)
+    [y] = with_gradient([_least_squares(left, right, share)], pair, [], gradient)
+    return OPS.cast(y, d)
+
+
+def _least_squares(a: Value, b: Value, share: float) -> Value:
+    """By the QR decomposition, unless singular values may count as 0.
+
+    The norms of a triangle and its inverse, by the sum of squares, are at least the largest
+    singular value and the reciprocal of the smallest one.
+    """
+    flat = a.shape[-2] < a.shape[-1]
+    tall = OPS.matrix_transpose(a) if flat else a
+    q, r = decomposed(tall, tall.shape[-1])
+    inverse = inverse_of_lower(OPS.matrix_transpose(r))  # of the transpose
+    lengths = (OPS.sqrt(OPS.sum(x * x, axis=(-2, -1))) for x in (r, inverse))
+    regular = OPS.all(OPS.less(functools.reduce(operator.mul, lengths) * share, 1.0))
+    transposes = map(OPS.matrix_transpose, (inverse, q))
+    factors = (q, inverse) if flat else tuple(transposes)
+
+    def by_triangle(a: Value, b: Value, first: Value, second: Value) -> Value:
+        return OPS.matmul(first, OPS.matmul(second, b))
+
+    def by_singular_values(a: Value, b: Value, first: Value, second: Value) -> Value:
+        return OPS.matmul(OPS.pinv(a, share), b)
+
+    y: Value = cond(regular, by_triangle, by_singular_values, a, b, *factors)
+    return y
 
 
 @op(Sample((_FLAT,)), Sample((_TALL.T,)),
