@@ -12,6 +12,8 @@ import pytest
 
 import ztorch as zt
 from tests.cases import doubled, small_model
+from tests.cases.device_programs import run_kernels
+from tests.cases.launch_barriers import numbers, reversing
 from tests.cases.pretended_cuda import close, install
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry
@@ -75,18 +77,17 @@ def everything() -> None:
         more = np.full_like(out, 2)
         d.finish(d.submit(d.record(module, launches), buffers["inputs"], more, buffers["outputs"], out))
         assert (out == 8).all()
-        blocks = np.full_like(out, 3), np.empty_like(out)
-        for b in blocks:
+        for b in (blocks := (np.full_like(out, 3), np.empty_like(out))):
             d.pin(b)
         d.finish(d.submit(d.record(module, launches), buffers["inputs"], blocks[0], buffers["outputs"], blocks[1]))
         assert (blocks[1] == 12).all()
         del first, last
+    run_kernels([reversing()], [numbers()], "cuda")
 
 
 CALLS = sorted(name.removeprefix("do_") for name in vars(FakeCuda) if name.startswith("do_")
                and name not in ("do_cuGetErrorString", "do_cuFuncSetAttribute", "do_cuMemHostRegister",
-                                "do_cuMemHostUnregister", "do_cuGetProcAddress",
-                                "do_cuGraphAddDependencies"))
+                                "do_cuMemHostUnregister", "do_cuGetProcAddress", "do_cuGraphAddDependencies"))
 
 
 @pytest.mark.parametrize("call", CALLS)

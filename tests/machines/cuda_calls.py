@@ -64,6 +64,7 @@ class Node:
     maps: list[TensorMap] = field(default_factory=list)
     copy: Callable[[], None] | None = None
     early: set[int] = field(default_factory=set)  # of those before it: it starts before they end
+    at_once: bool = False  # whether all its blocks run at the same time
 
 
 class CudaCalls:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from typing import Any
 
 from tests.machines.cuda_calls import Node, parsed
 from tests.machines.cuda_memory import CudaMemory
-from tests.machines.ptx import early
+from tests.machines.ptx import early, launch_order
 from tests.machines.ptx.machine import launch
 from tests.machines.ptx.parse import Entry, Program, PtxError
 from tests.machines.ptx.tensor_maps import TensorMap
+
+UNITS = 4  # multiprocessors
 
 
 class FakeCuda(CudaMemory):
@@ -52,7 +55,7 @@ class FakeCuda(CudaMemory):
         known = {"MAX_THREADS_PER_BLOCK": 1024, "MAX_SHARED_MEMORY_PER_BLOCK": 48 * 1024,
                  "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 227 * 1024,
                  "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 * 1024,
-                 "WARP_SIZE": 32, "MAX_GRID_DIM_X": (1 << 31) - 1, "MULTIPROCESSOR_COUNT": 4,
+                 "WARP_SIZE": 32, "MAX_GRID_DIM_X": (1 << 31) - 1, "MULTIPROCESSOR_COUNT": UNITS,
                  "COMPUTE_CAPABILITY_MAJOR": self.capability[0],
                  "COMPUTE_CAPABILITY_MINOR": self.capability[1], "INTEGRATED": 0}
         return known[which.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
@@ -188,6 +191,15 @@ class FakeCuda(CudaMemory):
                     p.sharedMemBytes, maps)
         return self.node(graph, node, count)
 
+    def do_cuGraphKernelNodeSetAttribute(self, node: Any, which: Any, value: Any) -> Any:
+        node = self.held(node, Node)
+        if which.name != "CU_LAUNCH_ATTRIBUTE_COOPERATIVE" or value.cooperative != 1 or not node.entry:
+            return "INVALID_VALUE", None
+        if math.prod(node.grid) > UNITS * (2048 // math.prod(node.entry.workgroup)):
+            return "COOPERATIVE_LAUNCH_TOO_LARGE", None
+        node.at_once = True
+        return None
+
     def do_cuGraphAddDependencies(self, graph: Any, sources: list, targets: list, edges: list, count: int) -> Any:
         nodes = self.held(graph, dict)
         assert count == len(sources) == len(targets) == len(edges)
@@ -227,6 +239,8 @@ class FakeCuda(CudaMemory):
         while nodes:
             free = [n for n, node in nodes.items() if not set(node.after) & set(nodes)]
             ready.append(nodes.pop(free[-1 if self.shuffled else 0]))
+            meets = ready[-1].entry and launch_order.counts(ready[-1].entry)
+            assert ready[-1].at_once or not meets, "blocks wait for others that may never run"
         return self.new("CUgraphExec", ready)
 
     def do_cuGraphLaunch(self, ready: Any, stream: Any) -> None:

@@ -99,3 +99,15 @@ def waits(image: bytes) -> bool:
     """
     _, *kernels = image.partition(b"\0")[0].split(b".entry ")
     return bool(kernels) and all(b"griddepcontrol.wait;" in kernel for kernel in kernels)
+
+
+def meets(image: bytes) -> bool:
+    """Whether the workgroups of a kernel of a PTX text wait for one another, so that all of them
+    must run at once.
+
+    >>> meets(b".entry k() {atom.acq_rel.gpu.global.add.u32 %o, [%a], %n;}")
+    True
+    >>> meets(b".entry k() {ret;}")
+    False
+    """
+    return b"atom.acq_rel.gpu.global.add.u32" in image.partition(b"\0")[0]

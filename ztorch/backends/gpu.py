@@ -106,6 +106,11 @@ class GpuDevice(Device):
         """Edges of a graph between kernels, whose targets begin early."""
         raise NotImplementedError
 
+    def _run_at_once(self, node: Any) -> None:
+        """Has all workgroups of a launch of a graph run at the same time: they wait for one
+        another."""
+        raise NotImplementedError
+
     @abstractmethod
     def _load_image(self, image: bytes) -> Any:
         """Loads a part of a program's code as a module of the driver."""

@@ -46,6 +46,8 @@ class GraphCalls(Protocol):
 
     def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None: ...
 
+    def _run_at_once(self, node: Any) -> None: ...
+
 
 class GraphWithCopies(NamedTuple):
     """A graph with the copies of a call. It keeps the blocks alive, so their ids stay unique."""
@@ -123,6 +125,8 @@ class GpuGraph:
                     node, _alive = device._node(self._module, launch)
                     nodes.append(device._call("GraphAddKernelNode", graph, sources, len(sources),
                                               node))
+                    if launch.entry in self._module.handle.meeting:
+                        device._run_at_once(nodes[-1])
                 if early and done:
                     device._early_edges(graph, done * len(nodes),
                                         [node for node in nodes for _ in done])

@@ -113,6 +113,7 @@ class LoadedCode(NamedTuple):
     functions: list[Any]  # of the driver, for each entry
     early: frozenset[int] = frozenset()  # entries that wait by themselves for those before them
     calls: frozenset[int] = frozenset()  # entries that are calls of another library
+    meeting: frozenset[int] = frozenset()  # entries whose workgroups wait for one another
 
 
 @dataclass

@@ -89,6 +89,7 @@ def _cuda(chip: Chip) -> Target:
                    mma_layout="quads" if family.mma_shapes else "",
                    asynchronous_copies="ptx80" in family.template_folders,
                    asynchronous_products="ptx90a" in family.template_folders,
+                   launch_barriers="ptx80" in family.template_folders,
                    tile_copies="ptx90a" in family.template_folders,
                    **_gpu_rates(f"cuda:{chip.name}"))
     return Target(f"cuda:{chip.name}", family.template_folders, "ptx",

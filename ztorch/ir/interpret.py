@@ -23,10 +23,10 @@ from ztorch.ir.kernel import (
     launch_grid,
     matching,
 )
+from ztorch.ir.launch_steps import LaunchSteps
 from ztorch.ir.opcodes import OPCODES
 from ztorch.ir.products import AsyncProducts
 from ztorch.ir.registers import Step
-from ztorch.ir.ring_steps import RingSteps
 
 
 def interpret(kernel: Kernel, buffers: dict[str, np.ndarray], workers: int = 1,
@@ -66,7 +66,7 @@ def _run(steps: list[Step]) -> None:
         step()
 
 
-class Interpreter(RingSteps):
+class Interpreter(LaunchSteps):
     """A kernel as closures, which `_run` then calls one by one."""
 
     def __init__(self, kernel: Kernel, *launch: Any):

@@ -38,6 +38,7 @@ class GridLimits:
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first
     mma_layout: str = ""  # layout of 16-bit fragments; empty: unknown
     asynchronous_products: bool = False  # of 16 bits from shared memory, by four subgroups
+    launch_barriers: bool = False  # of all workgroups of a launch, which then run at once
     tile_copies: bool = False  # of boxes by tensor maps, with mbarriers; and clusters
 
     @property

@@ -63,7 +63,12 @@ class Detector:
     """
 
     def __init__(self, size: int):
-        self.reads, self.writes, self.atomics = _Log(size), _Log(size), _Log(size)
+        self.size = size
+        self.forget()
+
+    def forget(self) -> None:
+        """All threads have met: no access so far races with one that follows."""
+        self.reads, self.writes, self.atomics = (_Log(self.size) for _ in range(3))
 
     def read(self, *access: np.ndarray) -> np.ndarray:
         self.reads.remember(*access)

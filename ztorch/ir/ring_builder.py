@@ -74,6 +74,10 @@ class Rings(Expressions):
         """Wait for all threads of the cluster."""
         self._token("cluster_barrier")
 
+    def grid_barrier(self, mem: str, index: Arg = 0, off: int = 0) -> None:
+        """Wait for all threads of the launch, counted in an element of `mem`."""
+        self._token("grid_barrier", self._place(index), mem=mem, off=off)
+
     def thread_registers(self, count: int, fewer: bool) -> None:
         """Set the registers of the threads of a warpgroup from here on, to fewer than before or to
         more."""

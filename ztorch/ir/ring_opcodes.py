@@ -35,7 +35,11 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
                   ("mem", "off", "source", "source_off", "barriers", "extents", "pitches", "box",
                    "cluster", "apart"), {"variadic": True, "cost": 8}),
     "team_barrier": (0, "a barrier of a fixed team of `count` threads", ("count",), {}),
-    "cluster_barrier": (0, "a barrier of all threads of a cluster", (), {}),
+    "cluster_barrier": (0, "a barrier of all threads of a cluster, which orders their accesses to "
+                        "global memory, too", (), {}),
+    "grid_barrier": (1, "a barrier of all threads of the launch, whose workgroups must all run at "
+                     "once. It is counted in an element that has no other use and is zero before "
+                     "the first launch (index)", BARRIER, {"cost": 64}),
     "thread_registers": (0, "the threads of a warpgroup have `count` registers from here on, fewer "
                          "than before or more", ("count", "fewer"),
                          {"via_instr": nothing}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ztorch.dtypes import u64
+from ztorch.dtypes import u32, u64
 from ztorch.ir.kernel import (
     ASYNC_PRODUCTS,
     SWIZZLE_LINE,
@@ -42,11 +42,14 @@ class RingRules(ProductRules):
         super().__init__(kernel)
         self.barrier_memories = {i.attrs.get("mem") for i in kernel.body
                                  if i.opcode.startswith("mbarrier_")} - {None}
+        self.counters = {i.attrs.get("mem") for i in kernel.body if i.opcode == "grid_barrier"}
         self.tile_memories = {i.attrs.get("mem") for i in kernel.body if i.opcode == "copy_tile"}
 
     def ring_access(self) -> None:
         """Memories of barriers or tiles have no other accesses."""
         opcode = self.instr.opcode
+        self.rule(self.instr.attrs["mem"] not in self.counters or opcode == "grid_barrier",
+                  "{} counts the barriers of the launch", self.instr.attrs["mem"])
         for name in {self.instr.attrs["mem"], self.instr.attrs.get("source")}:
             self.rule(name not in self.barrier_memories or opcode.startswith("mbarrier_"),
                       "{} holds barriers", name)
@@ -134,6 +137,23 @@ class RingRules(ProductRules):
 
     def check_cluster_barrier(self) -> None:
         self.check_barrier()
+
+    def check_grid_barrier(self) -> None:
+        """All workgroups must get here together. So only loops that share out the threads of the
+        launch are around it, and those that have the same trips in each workgroup."""
+        m, at = self.memories[self.instr.attrs["mem"]], self.instr.args[0]
+        self.rule(m.space == "global" and m.dtype == u32 and m.access == "rw",
+                  "{} is not global memory of u32 that is read and written", m.name)
+        self.rule(at.is_const and 0 <= at.number + self.instr.attrs["off"] < m.size,
+                  "the index is not a known one of the {} elements of {}", m.size, m.name)
+        self.check_barrier()
+        for scope in self.open:
+            i = scope.start
+            alike = i.opcode == "loop" and (
+                i.attrs["kind"] in ("grid", "block") or all(a.is_const for a in i.args))
+            self.rule(alike, "not all workgroups of a launch may get past the {} around it",
+                      i.opcode)
+        self.rule(self.kernel.workgroup[1:] == (1, 1), "the workgroup has several axes")
 
     def check_thread_registers(self) -> None:
         self.rule(self.instr.attrs["count"] in REGISTERS, "{} registers", self.instr.attrs["count"])

@@ -289,12 +289,5 @@ class RingSteps(Registers):
             self.epoch = self.epoch + self.present()
         return step
 
-    def _cluster_barrier(self, at: int, instr: Instr) -> Step:
-        def step() -> None:
-            self.together(at, self.size * self.kernel.cluster, "cluster")
-            self.epoch = self.epoch + self.present()
-            self.cluster_epoch = self.cluster_epoch + self.present()
-        return step
-
     def _thread_registers(self, at: int, instr: Instr) -> Step:
         return lambda: self.together(at, self.subgroup * 4, "warpgroup")

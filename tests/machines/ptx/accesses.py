@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,17 @@ from tests.machines.ptx.parse import (
 from tests.machines.ptx.registers import RAW, Registers
 from ztorch.ir.races import Detector
 
+if TYPE_CHECKING:
+    from tests.machines.ptx.launch_order import LaunchOrder
+
+
+def starts(valid: np.ndarray, size: int) -> np.ndarray:
+    """Where an aligned access of so many bytes reaches none that is not valid."""
+    starts = np.zeros(valid.size, bool)
+    whole = valid.size // size * size
+    starts[:whole:size] = np.logical_and.reduce([valid[at:whole:size] for at in range(size)])
+    return starts
+
 
 class Accesses(Registers):
     """Accesses of global, shared and local memory, and of parameters."""
@@ -34,6 +46,7 @@ class Accesses(Registers):
     through: dict[int, list[np.ndarray | None]]  # bytes read by .nc, and written
     epoch: np.ndarray  # barriers that each thread has passed
     races: Detector | None
+    order: LaunchOrder | None
     in_flight: InFlight
     accumulators: set[str]  # of asynchronous products
 
@@ -94,6 +107,8 @@ class Accesses(Registers):
                 held, elements = self.memory.reach(chosen, size)
                 if through or name != "ld":
                     self.mark(held, elements, size, through)
+                if self.order is not None:
+                    self.order.touched(live, held, elements, size, name)
                 return held.data.view(raw), elements
             return self.inside(space, chosen, live, size, name, raw)
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tests.machines.ptx import atomics, copies, early, products, rings, tensor, words
-from tests.machines.ptx.accesses import Accesses
+from tests.machines.ptx import atomics, copies, early, launch_order, products, rings, tensor, words
+from tests.machines.ptx.accesses import Accesses, starts
 from tests.machines.ptx.memory import GlobalMemory
 from tests.machines.ptx.parse import Array, Entry, Instruction, Literal, PtxError
 from tests.machines.ptx.registers import Grid
@@ -45,14 +45,6 @@ def launch(entry: Entry, grid: Grid, pointers: list[int], memory: GlobalMemory,
     with np.errstate(all="ignore"):
         machine.run()
     entry.machines[key] = machine  # for the next launch: reading the code takes a while
-
-
-def _starts(valid: np.ndarray, size: int) -> np.ndarray:
-    """Where an aligned access of so many bytes reaches none that is not valid."""
-    starts = np.zeros(valid.size, bool)
-    whole = valid.size // size * size
-    starts[:whole:size] = np.logical_and.reduce([valid[at:whole:size] for at in range(size)])
-    return starts
 
 
 def check(entry: Entry) -> None:
@@ -96,6 +88,7 @@ class Machine(Accesses):
         self.in_flight = copies.InFlight(self)
         self.products = products.Products(self)
         self.rings = rings.Rings(self)
+        self.order = launch_order.LaunchOrder(self) if self.detects and launch_order.meets(self) else None
 
     def arrays(self) -> None:
         self.places: dict[str, int] = {}
@@ -111,7 +104,7 @@ class Machine(Accesses):
         for name, a in self.memories.items():
             valid[a.space][self.places[name]:self.places[name] + a.size] = True
         # Where an aligned access of so many bytes is inside of an array.
-        self.valid = {(s, size): _starts(v, size) for s, v in valid.items() for size in (1, 2, 4, 8)}
+        self.valid = {(s, size): starts(v, size) for s, v in valid.items() for size in (1, 2, 4, 8)}
 
     # -- the order of threads ------------------------------------------------------------------------
 
@@ -214,6 +207,8 @@ class Machine(Accesses):
         if flag is None:
             self.epoch = self.epoch + self.active
             r.cluster_epoch[threads] += 1
+            if self.order is not None and self.mask is None:
+                self.order.met()
             return True
         r.tried[threads] = False
         r.ended(i, threads)
@@ -250,6 +245,8 @@ class Machine(Accesses):
             if (some.any(1) != some.all(1)).any():
                 raise PtxError(f"{self.entry.name}: a barrier that not all threads of a block reach")
         self.epoch = self.epoch + self.active
+        if self.order is not None:
+            self.order.barrier()
 
     def arrive(self, live: np.ndarray | None) -> None:
         """Threads say that they have come to the barrier of their cluster."""
@@ -272,6 +269,8 @@ class Machine(Accesses):
 
     def work(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
         name = i.opcode[0]
+        if i.opcode[1:3] in (("acq_rel", "gpu"), ("acquire", "gpu")):
+            return launch_order.counting(self, i)
         if name in ("ld", "st"):
             return self.access(i)
         if name == "atom":

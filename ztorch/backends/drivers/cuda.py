@@ -186,8 +186,9 @@ class CudaDevice(DeviceWithProducts):
                     self._call("FuncSetAttribute", function,
                                attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                entry.shared)
-        return loaded._replace(early=frozenset(k for k, e in enumerate(entries) if cuda_calls.waits(
-            code[e.at:e.at + e.size])))
+        early, meeting = (frozenset(k for k, e in enumerate(entries) if test(
+            code[e.at:e.at + e.size])) for test in (cuda_calls.waits, cuda_calls.meets))
+        return loaded._replace(early=early, meeting=meeting)
 
     def _load_image(self, image: bytes) -> Any:
         """Loads the cubin that follows the PTX text; if the driver rejects it, assembles the
@@ -237,6 +238,12 @@ class CudaDevice(DeviceWithProducts):
         edge.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
         self._call(cuda_calls.edges_call(), graph, sources, targets, [edge] * len(sources),
                    len(sources))
+
+    def _run_at_once(self, node: Any) -> None:
+        cuda, value = cuda_calls.driver(), cuda_calls.driver().CUkernelNodeAttrValue()
+        value.cooperative = 1
+        self._call("GraphKernelNodeSetAttribute", node,
+                   cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value)
 
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any:
         cuda = cuda_calls.driver()
