@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,12 +278,14 @@ def test_kernels_that_start_early_shorten_the_gaps() -> None:
     assert early.gaps == pytest.approx((H200.step_us + H200.launch_us + H200.early_launch_us) * 1e-6)
 
 
-@pytest.mark.parametrize(("first", "second", "early"), [(1, 1, True), (4, 8, True), (4, 9, False), (33, 1, False)])
-def test_no_kernels_start_early_where_many_wait_for_many(first: int, second: int, early: bool) -> None:
-    """At most 32 pairs of a kernel and one that it waits for."""
-    ones: Any = [LaunchPrediction(None, 1, False)] * (first - 1), [LaunchPrediction(None, 1, False)] * (second - 1)  # type: ignore[arg-type]
-    waiting: Any = LaunchPrediction(None, 1, True)  # type: ignore[arg-type]
-    step = FunctionPrediction("f", H200, True, (waiting, *ones[0], waiting, *ones[1]), early=True)
+@pytest.mark.parametrize(("first", "second", "at_once", "early"), [
+    (1, 1, False, True), (4, 8, False, True), (4, 9, False, False), (33, 1, False, False), (1, 1, True, False)])
+def test_no_kernels_start_early_where_many_wait_for_many(first: int, second: int, at_once: bool, early: bool) -> None:
+    """At most 32 pairs of a kernel and one that it waits for, and none whose workgroups run at once."""
+    kernel: Any = SimpleNamespace(at_once=at_once)
+    ones = ([LaunchPrediction(kernel, 1, False)] * (n - 1) for n in (first, second))
+    waiting = LaunchPrediction(kernel, 1, True)
+    step = FunctionPrediction("f", H200, True, (waiting, *next(ones), waiting, *next(ones)), early=True)
     gap = H200.early_launch_us if early else H200.launch_us
     assert step.gaps == pytest.approx((H200.step_us + H200.launch_us + gap) * 1e-6)
 

@@ -40,10 +40,7 @@ class _Current:
 
 
 class GpuDevice(Device):
-    """A device of CUDA or HIP.
-
-    All work goes into one stream, except large copies to the device.
-    """
+    """A device of CUDA or HIP. All work but large copies to it goes into one stream."""
 
     overlaps = True
     early = False  # whether a launch may start before the launches that it depends on have ended
@@ -107,8 +104,7 @@ class GpuDevice(Device):
         raise NotImplementedError
 
     def _run_at_once(self, node: Any) -> None:
-        """Has all workgroups of a launch of a graph run at the same time: they wait for one
-        another."""
+        """Has the workgroups of a launch of a graph run all at once."""
         raise NotImplementedError
 
     @abstractmethod

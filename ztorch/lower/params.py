@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ztorch.dtypes import storage_dtype, to_storage
+from ztorch.dtypes import storage_dtype, to_storage, u32
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
@@ -65,6 +65,11 @@ class Params:
             self._known[key] = self._take(data.nbytes)
             self.constants.append((self._known[key], data))
         return self._known[key]
+
+    def counter(self) -> int:
+        """The offset of a counter of barriers of a launch, which is zero when a program starts."""
+        self.constants.append((at := self._take(u32.bytes), np.zeros(1, np.uint32)))
+        return at
 
     def kernel(self, shape: RegionShape,
                lowered: Callable[[], tuple[Kernel, Schedule]]) -> tuple[Kernel, Schedule]:

@@ -15,6 +15,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower import nests
 from ztorch.lower.barriers import BufferAccess, LoopSpan, barriers_before, lone_loops, runs_of
+from ztorch.lower.chains import with_chains
 from ztorch.lower.fuse import fuse
 from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.own_parts import workers_apart
@@ -98,12 +99,15 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
         graph = with_insets(graph, only_longer_rows=limits.grid is not None)
     placement = _placed(graph, graph.leaves("input"), {}, limits, params, choice.fusion, name,
                         memory_limit)
-    steps, loops = _Steps(name, schedules or {}, chooser, choice.library).of(placement)
+    planned = _Steps(name, schedules or {}, chooser, choice.library)
+    steps, loops = planned.of(placement)
     accesses = [[*map(BufferAccess, s.locations, s.writes)] for s in steps]
     barriers = barriers_before(accesses, loops)
     apart, fewer = (1, barriers) if limits.grid else workers_apart(steps, loops, barriers)
     steps = [replace(s, barrier=barrier or remains, skipped=barrier and not remains)
              for s, barrier, remains in zip(steps, barriers, fewer, strict=True)]
+    if limits.grid is not None and limits.grid.launch_barriers and not loops and fusion:
+        steps = with_chains(steps, planned.kernels, params)
     plan = Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
                 placement.arena, placement.buffers, loops, apart)
     if limits.grid is not None:
@@ -160,6 +164,7 @@ class _Steps:
                  library: str):
         self.function, self.schedules, self.chooser = function, schedules, chooser
         self.library = library  # that computes products whose schedule is not chosen; empty: none
+        self.kernels: dict[int, RegionKernel] = {}  # by the number of the step, outside of loops
 
     def of(self, placement: Placement, prefix: str = "") -> tuple[list[KernelStep], list[LoopSpan]]:
         """The kernels of a placement, and the loops around them."""
@@ -169,7 +174,10 @@ class _Steps:
             label = f"{prefix}{placement.first_run[region]}"
             again = placement.runs_again(number)
             if region.kind != "loop":
-                steps.append(self._kernel(placement, number, label).step())
+                kernel = self._kernel(placement, number, label)
+                if not prefix:
+                    self.kernels[len(steps)] = kernel
+                steps.append(kernel.step())
                 continue
             loop = region.members[0]
             mark = AGAIN if again or loop.attrs["body"].again else ""

@@ -58,6 +58,8 @@ class Gpu:
     tile_copy_cycles: int = 250  # latency that a tile copy adds to that of a load; a guess
     busy_cycles: int = 950  # latency of a load from memory while all units load
     barrier_cycles: int = 20  # cost of a barrier at which all threads arrive together
+    cluster_cycles: int = 600  # cost of a barrier of a cluster that orders global memory; a guess
+    launch_barrier_cycles: int = 2000  # the same of all workgroups of a launch; a guess
     launch_us: float = 1.0  # from the end of a kernel to the start of the next one
     early_launch_us: float = 0.5  # the same, if the next one was started early
     step_us: float = 6.0  # from the replay of recorded launches to the start of the first

@@ -50,6 +50,7 @@ class _Clock:
                  busy_units: int):
         self.kernel, self.work, self.gpu, self.load_cycles = kernel, work, gpu, load_cycles
         self.busy_units = busy_units
+        self.rings = "mbarrier_init" in kernel.opcodes()
         self.skipped = -1  # place of a loop that is not simulated
         self.multiplies = True  # whether asynchronous products take time
         self.ends = dict(matching(kernel.body))
@@ -179,8 +180,12 @@ class _Clock:
             self.meet()
         elif i.opcode in ASYNC_PRODUCTS and not self.multiplies:
             self.latest = max(self.latest, self.start)
-        elif i.opcode in ("team_barrier", "cluster_barrier"):
+        elif i.opcode == "team_barrier":
             self.meet(self.gpu.barrier_cycles)
+        elif i.opcode == "cluster_barrier":  # beside a ring, no other workgroup waits for stores
+            self.meet(self.gpu.barrier_cycles if self.rings else self.gpu.cluster_cycles)
+        elif i.opcode == "grid_barrier":
+            self.meet(self.gpu.launch_barrier_cycles)
         elif i.opcode in ASYNC_PRODUCTS:
             self.latest = max(self.latest, self.start)
             self.products_end = max(self.start, self.products_end) + self._product_cycles(i)

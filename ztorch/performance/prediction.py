@@ -47,6 +47,7 @@ class KernelPrediction:
     accesses: tuple[AccessCost, ...]  # to global and shared memory
     mix: Mapping[str, int] = field(default_factory=dict)  # opcodes in one trip of the main loop
     copies_pending: int = 0  # groups of copies in flight during a wait for others
+    at_once: bool = False  # whether all workgroups run at once, so that the launch is never early
 
     @property
     def matrix_per_load(self) -> float:
@@ -126,10 +127,13 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     uneven = math.ceil(subgroups / gpu.issue) * gpu.issue / subgroups
     parts = {name: c * busiest * (uneven if name in SCHEDULED else 1.0) / clock
              for name, c in cycles.items()}
-    parts["l2"] = l2 / (gpu.l2_gb_s * 1e9)
+    alone = l2 * busiest / groups / gpu.l2_unit_bytes / clock  # of the busiest unit
+    parts["l2"] = max(l2 / (gpu.l2_gb_s * 1e9), alone)
     parts["memory"] = 0.0 if cached else memory / gpu.copy_rate
     waves = math.ceil(busiest / resident)
     parts["latency"] = waves * group_cycles(kernel, work, gpu, groups, cached) / clock
+    if _in_stages(kernel, groups):  # what a stage reads does not hide the latency of others
+        parts["latency"] += alone
     even = max(*cycles.values()) * full / gpu.units / clock
     bound = max(parts, key=lambda name: parts[name])
     wavefronts = sum(a.wavefronts for a in work.accesses.values())
@@ -141,7 +145,12 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         0.0 if cached else memory, l2, wavefronts * LINE * full, parts[bound],
         max(even, parts["l2"], parts["memory"]), bound, parts,
         tuple(a for _, a in sorted(work.accesses.items())),
-        dict(work.mix.most_common()), work.copies_pending)
+        dict(work.mix.most_common()), work.copies_pending, "grid_barrier" in kernel.opcodes())
+
+
+def _in_stages(kernel: Kernel, groups: int) -> bool:
+    """Whether workgroups wait for all others of the launch."""
+    return "grid_barrier" in kernel.opcodes() or 1 < groups == kernel.cluster
 
 
 def resident_groups(gpu: Gpu, threads: int, registers: int, shared_bytes: int) -> int:

@@ -73,7 +73,8 @@ class FunctionPrediction:
         counts = [0, *map(len, waves)]
         return 1e-6 * (self.gpu.step_us + sum(
             wave[0].launches * (self.gpu.early_launch_us if self.early and (
-                0 < before * len(wave) <= EARLY_EDGES) else self.gpu.launch_us)
+                0 < before * len(wave) <= EARLY_EDGES
+                and not any(k.kernel.at_once for k in wave)) else self.gpu.launch_us)
             for before, wave in zip(counts, waves, strict=False)))
 
     @property

@@ -48,7 +48,7 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     assert grid is not None
     n = usual_width(region, grid) if axes.by_columns else grid.load_width
     width = n if _can_vectorize(region, axes, n) else 1
-    results, row_parts = _counts(axes, width)
+    results, row_parts = counts(axes, width)
     chosen = team(results, row_parts, axes.by_columns, grid, width)
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
     if Phases(region).count <= 2:  # nothing is read twice
@@ -59,7 +59,7 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     element = element_registers(region)
     proposals = [h for n in ways for w in dict.fromkeys((width, 1)) if not _held_refusal(
         h := replace(s, team_ways=n, width=w, turns_held=held_turns(
-            math.ceil(_counts(axes, w)[1] / n), n, w * element, grid)), region, axes, grid)]
+            math.ceil(counts(axes, w)[1] / n), n, w * element, grid)), region, axes, grid)]
     # As usual if that is possible; otherwise alone, with as many threads as possible.
     return min(proposals, key=lambda h: crowding(h, element, grid), default=s)
 
@@ -108,7 +108,7 @@ def _exchanged_bytes(region: Region, numbers: int) -> int:
 
 def _held_refusal(s: GridRowSchedule, region: Region, axes: Axes, grid: GridLimits) -> str:
     """Why threads cannot hold rows in registers; empty if they can."""
-    results, row_parts = _counts(axes, s.width)
+    results, row_parts = counts(axes, s.width)
     turns, handed = math.ceil(row_parts / s.team_ways), handed_values(region)
     if axes.by_columns or results % s.team_rows or not 0 < s.turns_held <= turns:
         return (f"turns(held={s.turns_held}) must be 1 to {turns}, the iterations of a thread, and "
@@ -143,7 +143,7 @@ def _loads(columns: int, ways: int) -> int:
     return REDUCTION_LOADS_UNEVEN if even == 1 and long else even
 
 
-def _counts(axes: Axes, width: int) -> tuple[int, int]:
+def counts(axes: Axes, width: int) -> tuple[int, int]:
     """The number of results, and of steps of one thread for each."""
     down, across = (width, 1) if axes.by_columns else (1, width)
     return (math.prod(v.extent for v in axes.outer) // down,
@@ -157,7 +157,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     assert grid is not None
     phases, axes = Phases(region), grid_axes(region)
     down, across = (s.width, 1) if axes.by_columns else (1, s.width)
-    rows, columns = _counts(axes, s.width)
+    rows, columns = counts(axes, s.width)
     if s.turns_held:
         b.resident_threads = sharing_threads(s, element_registers(region), grid)
     shared = Team(s.team_rows, s.team_ways, axes.by_columns)

@@ -25,6 +25,7 @@ from ztorch.lower.rewrites.attention_gradients import (
 )
 from ztorch.lower.rewrites.attention_results import with_short_results
 from ztorch.lower.rewrites.attention_sums import with_sums_over_values
+from ztorch.lower.rewrites.chained import becomes_chains
 from ztorch.lower.rewrites.column_groups import with_column_groups
 from ztorch.lower.rewrites.deep_products import loops_over_k
 from ztorch.lower.rewrites.frozen import Derived
@@ -91,7 +92,7 @@ class _Preparation:
         self.fixed_role = fixed_role
         self.in_body = fixed_role == SHARED
         self.new: dict[Value, Value] = {}
-        self.products = ProductRewrites(limits, often, derived)
+        self.products = ProductRewrites(limits, often, derived, becomes_chains(graph, limits))
         self.library = library
         self.frozen = derived is not None or self.in_body
         self.results: dict[Value, list[Value]] = {}  # of loops: those that are read

@@ -55,9 +55,9 @@ from ztorch.lower.tuning import (
 class ProductRewrites:
     """The products of one graph, which share prepared operands."""
 
-    def __init__(self, limits: Limits, often: bool, derived: Derived | None):
-        """`often`: packing fixed operands costs nothing, since it is done once for many uses."""
-        self.limits, self.often, self.derived = limits, often, derived
+    def __init__(self, limits: Limits, often: bool, derived: Derived | None, in_chains: bool):
+        """`often`: to pack fixed operands costs nothing. `in_chains`: those of rows stay whole."""
+        self.limits, self.often, self.derived, self.in_chains = limits, often, derived, in_chains
         self.narrow: dict[Value, Value] = {}  # operands in 16 bits
         self.views: dict[Value, Value] = {}  # operands as views alone, without copies
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
@@ -162,11 +162,11 @@ class ProductRewrites:
         else:
             v = bordered
         a, b = v.args
-        m, k = v.shape[-2], a.shape[-1]
-        batch = v.shape[:-2]
+        (*batch, m, _), k = v.shape, a.shape[-1]
         if m == 1:
             column = OPS.broadcast_to(OPS.reshape(widened(a), (*batch, k, 1)), b.shape)
-            y = split_reduction(OPS.sum(OPS.mul(column, widened(b)), axis=-2), grid)
+            whole = OPS.sum(OPS.mul(column, widened(b)), axis=-2)
+            y = whole if self.in_chains else split_reduction(whole, grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         v = _product_of(v, *(self.pitched(v, side) for side in (0, 1)))
         most_parts = parts_of(v, grid, shape_for(v, self.limits))

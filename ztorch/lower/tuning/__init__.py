@@ -4,6 +4,7 @@ Loop nests and cost models import the constants from here by name; `constants()`
 Numbers that differ between processors are fields of `machines.processors.Processor` instead.
 """
 
+from ztorch.lower.tuning.chains import *  # noqa: F403
 from ztorch.lower.tuning.convolutions import *  # noqa: F403
 from ztorch.lower.tuning.grid_attention import *  # noqa: F403
 from ztorch.lower.tuning.grid_products import *  # noqa: F403
