@@ -19,6 +19,7 @@ from ztorch.abi import LIBRARY_CALL
 from ztorch.backends import cublaslt, registry
 from ztorch.backends.cublaslt import LoadedProduct, ProductCall
 from ztorch.compile import tuned_files
+from ztorch.compile.explained import scheduled
 from ztorch.compile.targeting import target_for
 from ztorch.compile.tuned_files import TunedKernel, machine_of
 from ztorch.dtypes import f32
@@ -71,6 +72,9 @@ def test_products_are_calls_in_the_graph(library: FakeCublaslt, tmp_path: Path) 
     assert measured(model) == 2
     program = model.compile("cuda", batch_size=ROWS)
     assert program.executable.calls_libraries
+    explained = scheduled("m", model.trace(batch_size=ROWS).functions["predict"], "cuda:0")
+    assert sum("on cuda:sm_90a: cublaslt" in line for line in explained) == 2
+    assert sum("computed by cublaslt 13.10.0" in line for line in explained) == 2
     np.testing.assert_allclose(program.predict(x), expected, rtol=1e-5, atol=1e-5)
     w, v = (a.astype(np.float64) for a in model.get_weights())
     np.testing.assert_allclose(program.predict(x), x.astype(np.float64) @ w @ v, rtol=1e-4, atol=1e-4)
@@ -130,6 +134,16 @@ def test_sizes_that_it_refuses_keep_our_kernel(library: FakeCublaslt, monkeypatc
     model = network()
     assert model.tune("cuda", batch_size=ROWS).products == ()
     assert not model.compile("cuda", batch_size=ROWS).executable.calls_libraries
+
+
+def test_a_convolution_of_one_pixel_is_a_product(library: FakeCublaslt) -> None:
+    """Its result is stored in the shape of images."""
+    model, r = zt.Sequential([L.Input((6, 5, 40)), L.Conv2D(64, 1, use_bias=False)]), np.random.default_rng(0)
+    x = r.normal(size=(ROWS, 6, 5, 40)).astype(np.float32)
+    expected = model.compile("cuda", batch_size=ROWS).predict(x)
+    assert measured(model) == 1
+    np.testing.assert_allclose(model.compile("cuda", batch_size=ROWS).predict(x), expected, rtol=1e-5, atol=1e-5)
+    assert {(m, n, k) for m, n, k, *_ in library.products} == {(64, ROWS * 30, 40)}
 
 
 def test_another_version_or_none(library: FakeCublaslt, monkeypatch: pytest.MonkeyPatch) -> None:

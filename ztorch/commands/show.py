@@ -33,9 +33,10 @@ def _text(name: str, traced: TracedModel, function: str, stage: str, device: str
     if stage == "graph":
         return show_graph(passes.run(functions[function]))
     from ztorch.compile.pipeline import compile_functions
-    from ztorch.compile.targeting import target_for
+    from ztorch.compile.targeting import target_for, with_libraries
 
-    target = target_for(device_of(name, device))
+    place = device_of(name, device)
+    target = with_libraries(target_for(place), place.ordinal is not None)
     compiled = compile_functions(functions, target, traced.metadata.name)
     plan = compiled.plans[function]
     if stage == "plan":

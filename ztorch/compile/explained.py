@@ -70,7 +70,8 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
 
 def scheduled(name: str, graph: Graph, device: str) -> list[str]:
     """A line for each kernel of a graph, with its name and schedule, followed by the reasons."""
-    target = target_for(resolve(device))
+    place = resolve(device)
+    target = with_libraries(target_for(place), place.ordinal is not None)
     lines = []
     for planned in planned_kernels({name: graph}, target).values():
         for p in planned:

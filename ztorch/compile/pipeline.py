@@ -113,6 +113,7 @@ def with_own_kernels(program: LoadedProgram, limit: int | None, functions: Mappi
                      with_less_memory: Callable[[], Mapping[str, Graph]] | None) -> LoadedProgram:
     """The program. If it calls other libraries, it can be compiled again without them, for files;
     the other arguments are those of `compiled_within`."""
+    @functools.cache
     def own_kernels() -> OwnKernels:
         with working(f"compile {program.name} without other libraries"):
             compiled = compiled_within(limit, functions, target.with_libraries(()), program.name,

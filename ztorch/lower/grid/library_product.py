@@ -10,7 +10,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.cpu.library_operands import library_matrix
-from ztorch.lower.region import Region
+from ztorch.lower.region import COPY, Region
 from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import LIBRARY_WORK
 
@@ -28,6 +28,16 @@ class CublasltSchedule(Schedule):
         return self.kind
 
 
+def stored_alone(region: Region) -> Value | None:
+    """What a region stores, if that is its product alone: itself, or a copy in another shape."""
+    first, *others = region.members
+    if first.op.kind != "contract" or any(
+            v.op is not COPY or region.flat[v] != region.flat[first] or v.dtype is not first.dtype
+            or v.size != first.size for v in others) or len(region.stores) != 1:
+        return None
+    return region.stores[0]
+
+
 def propose(region: Region, limits: Limits) -> CublasltSchedule | None:
     """The call; None if the library is not there or cannot compute the region."""
     product = product_of(region)
@@ -41,7 +51,7 @@ def refusal(s: CublasltSchedule, region: Region, limits: Limits) -> str:
     product = product_of(region)
     if s.kind not in dict(limits.libraries):
         return f"{s.kind} is not there"
-    if region.members != [product] or product.size != product.shape[-2] * product.shape[-1]:
+    if stored_alone(region) is None or product.size != product.shape[-2] * product.shape[-1]:
         return "it computes one product alone"
     left, right = (a.dtype for a in product.args)
     if left is not right or left.name not in DTYPES or product.dtype.name not in (
@@ -58,12 +68,12 @@ def refusal(s: CublasltSchedule, region: Region, limits: Limits) -> str:
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: CublasltSchedule) -> None:
     """The call."""
-    product = product_of(region)
+    product, result = product_of(region), stored_alone(region)
     (m, n), k = product.shape[-2:], product.args[0].shape[-1]
     left, right = map(library_matrix, product.args)
-    assert left is not None and right is not None  # `refusal`
+    assert left is not None and right is not None and result is not None  # `refusal`
     b.library_product(
-        target[product], 0, memory[left.base], 0, memory[right.base], 0, pitch=n,
+        target[result], 0, memory[left.base], 0, memory[right.base], 0, pitch=n,
         source_off=left.first.const, source_pitch=left.pitch, source_transposed=left.transposed,
         right_off=right.first.const, right_pitch=right.pitch, right_transposed=right.transposed,
         library=s.kind, m=m, n=n, k=k)
