@@ -29,7 +29,8 @@ from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rounding import bounded
 from ztorch.graph.value import Graph, Value
-from ztorch.runtime.devices import ListedDevice, resolve
+from ztorch.runtime.devices import ListedDevice, library_versions, resolve
+from ztorch.runtime.loaded_program import BoundCall
 from ztorch.sources.find import find
 from ztorch.verify.compare import compare
 
@@ -82,6 +83,10 @@ def steps(d: ListedDevice) -> list[SmokeStep]:
                 for name, make in operations(side).items()]
     several.append(SmokeStep("digits_mlp: a prediction and two steps of training",
                              partial(_model, d, "digits_mlp", is_gpu)))
+    if libraries := library_versions(resolve(d.id).backend):
+        several += [SmokeStep(f"matrix product of {dtype} by {libraries[0][0]}, in a graph",
+                              partial(_by_library, d, _product(side, dtype)))
+                    for dtype in (f32, f16, bf16)]
     if is_gpu:
         several += [SmokeStep(f"time of {name}", partial(_timed, d, make))
                     for name, make in TIMED.items()]
@@ -160,8 +165,24 @@ def _numbers(graph: Graph) -> dict[Value, np.ndarray]:
 def _agree(d: ListedDevice, make: Callable[[], Value]) -> str:
     """A value on the device beside float64; an error where rounding does not explain it."""
     graph = Graph({"y": make()})
+    return _error(graph, pipeline.build({"predict": graph}, d.id, "smoke").bind("predict"))
+
+
+def _by_library(d: ListedDevice, make: Callable[[], Value]) -> str:
+    """The same where another library computes the one kernel."""
+    place, graph = resolve(d.id), Graph({"y": make()})
+    libraries = library_versions(place.backend)
+    target = target_for(place).with_libraries(libraries)
+    compiled = partial(pipeline.compile_functions, {"predict": graph}, target, "smoke")
+    [step] = compiled().plans["predict"].steps
+    called = compiled(schedules={step.key: libraries[0][0]})
+    return _error(graph, pipeline.start(called.spec, called.code, called.params, None,
+                                        place.ordinal).bind("predict"))
+
+
+def _error(graph: Graph, bound: BoundCall) -> str:
+    """The largest error of a call."""
     stored = _numbers(graph)
-    bound = pipeline.build({"predict": graph}, d.id, "smoke").bind("predict")
     fill(bound, {v.attrs["name"]: x for v, x in stored.items()})
     y = graph.outputs["y"]
     [(exact, most)] = bounded([y], {v: from_storage(v.dtype, x) for v, x in stored.items()})

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from benchmarks import gpu_smoke
 from tests.cases.pretended_cuda import close, install
 from tests.machines.fake_cublaslt import FakeCublaslt
 from tests.machines.fake_cuda import FakeCuda
@@ -25,7 +26,7 @@ from ztorch.compile.tuned_files import TunedKernel, machine_of
 from ztorch.dtypes import f32
 from ztorch.errors import DeviceError
 from ztorch.lower import nests
-from ztorch.runtime.devices import library_versions, resolve
+from ztorch.runtime.devices import devices, library_versions, resolve
 from ztorch.tune import clocks
 from ztorch.tune.device_benchmark import device_seconds
 from ztorch.tune.tuner import kernel_works
@@ -144,6 +145,19 @@ def test_a_convolution_of_one_pixel_is_a_product(library: FakeCublaslt) -> None:
     assert measured(model) == 1
     np.testing.assert_allclose(model.compile("cuda", batch_size=ROWS).predict(x), expected, rtol=1e-5, atol=1e-5)
     assert {(m, n, k) for m, n, k, *_ in library.products} == {(64, ROWS * 30, 40)}
+
+
+def test_smoke_of_a_device_multiplies_by_it(library: FakeCublaslt, monkeypatch: pytest.MonkeyPatch,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
+    [d] = [d for d in devices() if d.id == "cuda:0"]
+    monkeypatch.setattr(gpu_smoke, "GPU_SIDE", 64)
+    some = [step for step in gpu_smoke.steps(d) if "by cublaslt" in step.name]
+    monkeypatch.setattr(gpu_smoke, "steps", lambda d: some)
+    assert gpu_smoke.smoke([d]) == 0
+    output = capsys.readouterr().out
+    assert output.count("ok") == 3 == output.count("in a graph: error")
+    assert [(*sizes, d.name) for *sizes, d, _ in library.products[::2]] == [  # alone, and with copies
+        (64, 64, 64, name) for name in ("f32", "f16", "bf16")]
 
 
 def test_another_version_or_none(library: FakeCublaslt, monkeypatch: pytest.MonkeyPatch) -> None:
