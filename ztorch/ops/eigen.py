@@ -1,16 +1,20 @@
-"""Eigenvalues and eigenvectors of small symmetric matrices, by Jacobi rotations."""
+"""Eigenvalues and eigenvectors of symmetric matrices: by the QL algorithm on processors, by Jacobi
+rotations, many at once, on other machines."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ztorch.graph.batching import Examples
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
-from ztorch.graph.value import Value
+from ztorch.graph.value import Op, Value
 from ztorch.ops.jacobi import diagonalized, small
+from ztorch.ops.linear_algebra import LARGEST
 from ztorch.ops.orthogonal import decomposed
 
 _SYMMETRIC = np.array([[2.0, 0.3], [0.3, -1.0]])
@@ -43,7 +47,7 @@ def eigh(x: Value) -> tuple[Value, Value]:
     only defined for distinct eigenvalues.
 
     Args:
-        x: Symmetric matrices `(..., n, n)` with n up to 32; only the lower triangle is read.
+        x: Symmetric matrices `(..., n, n)` with n up to 512; only the lower triangle is read.
 
     Returns:
         `(eigenvalues, eigenvectors)`: tensors `(..., n)`, in ascending order, and `(..., n, n)`
@@ -55,7 +59,7 @@ def eigh(x: Value) -> tuple[Value, Value]:
         >>> np.round(values, 9).tolist()
         [-1.0, 4.0]
     """
-    symmetric = _mirrored(small("eigh", x, square=True))
+    symmetric = _mirrored(small("eigh", x, square=True, largest=LARGEST))
     values, vectors = _of_symmetric(symmetric)
     if not x.dtype.is_float:
         return values, vectors
@@ -67,7 +71,7 @@ def eigvalsh(x: Value) -> Value:
     """The eigenvalues of symmetric matrices, in ascending order.
 
     Args:
-        x: Symmetric matrices `(..., n, n)` with n up to 32; only the lower triangle is read.
+        x: Symmetric matrices `(..., n, n)` with n up to 512; only the lower triangle is read.
 
     Returns:
         A tensor `(..., n)` of the dtype of `x`.
@@ -91,22 +95,56 @@ def _of_symmetric(x: Value) -> tuple[Value, Value]:
 
 
 def _decomposed(x: Value) -> tuple[Value, Value]:
-    n = x.shape[-1]
+    *batch, n, _ = x.shape
     size = OPS.max(OPS.abs(x), axis=(-2, -1), keepdims=True)  # so that no square overflows
-    size = OPS.where(OPS.greater(size, 0.0), size, 1.0)
-    # A step of the QR algorithm reorders matrices with large and small elements, which rotate
-    # slowly.
-    q, r = decomposed(x / size, n)
-    turned = _mirrored(OPS.matmul(r, q))
-    none = (0,) * (x.rank - 2)
-    if n % 2:
-        turned = OPS.pad(turned, (*none, 0, 0), (*none, 1, 1))
-    values, vectors = diagonalized(turned)
-    values, vectors = values[..., :n], OPS.matmul(q, vectors[..., :n, :n])
+    size = OPS.where(OPS.equal(size, 0.0), 1.0, size)
+    rows = OPS.reshape(EIGEN_ROWS(OPS.reshape(x / size, (-1, n, n))), (*batch, n + 1, n))
+    rows = OPS.where(OPS.isfinite(size), rows, math.nan)
+    values, vectors = rows[..., 0, :], OPS.matrix_transpose(rows[..., 1:, :])
     order = OPS.argsort(values)
     vectors = OPS.take_along_axis(vectors, OPS.expand_dims(order, -2), -1)
     values = OPS.take_along_axis(values, order, -1) * OPS.squeeze(size, -1)
     return values, vectors * signs(vectors)
+
+
+def _rows_numpy(x: Any) -> Any:
+    values, vectors = np.linalg.eigh(x)
+    return np.concatenate([values[:, None], np.swapaxes(vectors, 1, 2)], axis=1).astype(x.dtype)
+
+
+def _rows_batch(one: Value, many: Examples) -> Value:
+    count, n, _ = one.args[0].shape
+    rows = EIGEN_ROWS(OPS.reshape(many.args[0], (many.count * count, n, n)))
+    return OPS.reshape(rows, (many.count, *one.shape))
+
+
+def by_rotations(x: Value) -> Value:
+    """The same as `by_ql`, by Jacobi rotations.
+
+    A step of the QR algorithm before reorders matrices with large and small elements, which rotate
+    slowly.
+    """
+    n = x.shape[-1]
+    q, r = decomposed(x, n)
+    turned = _mirrored(OPS.matmul(r, q))
+    if n % 2:
+        turned = OPS.pad(turned, (0, 0, 0), (0, 1, 1))
+    values, vectors = diagonalized(turned)
+    rows = OPS.matrix_transpose(OPS.matmul(q, vectors[..., :n, :n]))
+    return OPS.concat(OPS.expand_dims(values[..., :n], 1), rows, axis=1)
+
+
+def _by_ql(x: Value) -> Value:
+    from ztorch.ops.kernel_eigen import by_ql  # late: other ops need no kernels
+
+    return by_ql(x)
+
+
+# Eigenvalues of symmetric matrices, unordered, above eigenvectors as rows. `eigh` has the gradient.
+EIGEN_ROWS = Op("eigen_rows", "order",
+                lambda x: ((x.shape[0], x.shape[1] + 1, x.shape[2]), x.dtype), _rows_numpy,
+                grad=lambda o, g, y, x: (None,), cost=64, batch=_rows_batch, others=by_rotations,
+                serial=_by_ql)
 
 
 def _gradient(upstreams: Sequence[Value], args: Sequence[Value],
