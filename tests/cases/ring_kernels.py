@@ -94,7 +94,7 @@ def gradients(teams: int, stages: int, causal: bool) -> Kernels:
 
 def attending(graph: Graph, text: str, part: str) -> list[Kernel]:
     """The kernels of attention that have a schedule."""
-    steps = plan_of(graph, HOPPER, schedules=Everywhere(text, part))[0].steps
+    steps = plan_of(graph, HOPPER, schedules=Everywhere(text, part))[0].parts
     return [s.kernel for s in steps if repr(s.schedule) == text]
 
 

@@ -44,7 +44,7 @@ def test_explain(run: Run) -> None:
     page = ok(run(*how, "--device", "cuda:sm_90a", "--rows", 3))
     lines = page.splitlines()
     assert lines[0] == "train of digits_mlp on H200 (cuda:sm_90a), predicted, not measured"
-    assert lines[2].split()[:2] == ["kernel", "launches"] and "matmul" in lines[3]
+    assert lines[2].split()[:2] == ["kernel", "launches"] and "matmul" in "".join(lines[3:7])
     known = json.loads(ok(run(*how, "--gpu", "h200", "--json")))
     assert known["launches"] == len(known["kernels"]) <= 60
     assert f"launches  {known['launches']} in {known['waves']} waves" in page

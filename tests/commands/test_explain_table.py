@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ztorch.commands.explain_table import as_text
@@ -51,3 +53,18 @@ def test_measured_times_give_the_order() -> None:
     assert lines[0].endswith("predicted and measured") and [line.split()[0] for line in lines[3:6]] == [
         "short", "long", "repeated"]
     assert lines[3].split()[-2:] == ["40.00", "20.00"] and lines[5].split()[-2:] == ["1.00", "0.33"]
+
+
+def test_parts_of_a_launch_are_listed_below_it() -> None:
+    """At most eight, those that would take longest alone; a launch with parts is one of the rows."""
+    parts = tuple(launch(f"part_{k}", k * MICRO, 1, "latency").kernel for k in range(1, 11))
+    whole = launch("whole", 12 * MICRO, 1, "memory")
+    whole = replace(whole, kernel=replace(whole.kernel, joined=parts))
+    other = launch("other", 3 * MICRO, 1, "memory")
+    lines = as_text("predict of m", "cuda:sm_90a", FunctionPrediction(
+        "predict", gpu("H200"), False, (other, whole)), 1).splitlines()
+    assert lines[3].split()[:4] == ["whole", "1", "12.00", "80%"]
+    assert [line.split()[:3] for line in lines[4:12]] == [
+        [f"part_{k}", "part", f"{k}.00"] for k in range(10, 2, -1)]
+    assert all(line.startswith("  part_") for line in lines[4:12])
+    assert lines[12:14] == ["  ... and 2 more parts", "... and 1 more kernels"]

@@ -42,7 +42,7 @@ def schedules_of(one: Job, block: int = 32) -> dict[str, str]:
 
 
 def gradient_steps(graph: Graph) -> list[KernelStep]:
-    return [s for s in plan_of(graph, HOPPER)[0].steps if s.schedule.kind == "grid_attention_gradient"]
+    return [s for s in plan_of(graph, HOPPER)[0].parts if s.schedule.kind == "grid_attention_gradient"]
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -197,7 +197,7 @@ def training(size: int, causal: bool = False, columns: int = 2048, rate: float =
 def test_nothing_spills(size: int, causal: bool, rate: float) -> None:
     if not nvidia_programs.installed("ptxas"):
         pytest.skip(f"needs ptxas: pip install {nvidia_programs.PACKAGES['ptxas']}")
-    steps = plan_of(training(size, causal, rate=rate), HOPPER)[0].steps
+    steps = plan_of(training(size, causal, rate=rate), HOPPER)[0].parts
     for step in (s for s in steps if s.schedule.kind in ("grid_attention_gradient", "grid_attention_roles")):
         code, log = ptx.cubin(rendered([step.kernel], "sm_90a"), "sm_90a")
         [[_, spilled, _]] = ptx.kernel_resources(log).values()
@@ -210,7 +210,7 @@ def test_scores_are_not_stored() -> None:
     """No buffer has a number for each query and key, and each number of a row is computed once."""
     plan = plan_of(training(64, columns=1024), HOPPER)[0]
     assert max(m.size for s in plan.steps for m in s.kernel.memories) < 16 * 1024 * 1024
-    assert [s.schedule.kind.startswith("grid_attention") for s in plan.steps].count(True) == 3
+    assert [s.schedule.kind.startswith("grid_attention") for s in plan.parts].count(True) == 3
 
 
 def test_other_gradients_are_left() -> None:
@@ -225,7 +225,7 @@ def test_other_gradients_are_left() -> None:
 
 @pytest.mark.parametrize("target", ["cuda:sm_75", "rocm:gfx942", "vulkan"])
 def test_targets_without_such_copies(target: str) -> None:
-    steps = plan_of(training(64), TARGETS[target].limits)[0].steps
+    steps = plan_of(training(64), TARGETS[target].limits)[0].parts
     assert not any(s.schedule.kind.startswith("grid_attention_gradient") for s in steps)
 
 

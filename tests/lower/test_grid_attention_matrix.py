@@ -119,7 +119,7 @@ def test_where_it_is_chosen() -> None:
     def kinds(target: str, dtype: object) -> set[str]:
         q, k, v = (leaf("input", n, (2, 32, 16), dtype) for n in "qkv")
         return {s.schedule.kind for s in plan_of(
-            Graph({"y": ops.attention(q, k, v)}), TARGETS[target].limits)[0].steps}
+            Graph({"y": ops.attention(q, k, v)}), TARGETS[target].limits)[0].parts}
 
     assert kinds("cuda:sm_80", bf16) == kinds("cuda:sm_100", f16) == {"grid_attention_matrix"}
     for target, dtype in (("cuda:sm_80", f32), ("rocm:gfx942", bf16), ("vulkan", f16)):
@@ -132,7 +132,7 @@ def test_mixed_precision() -> None:
     with products_of(bf16):
         graph = Graph({"y": ops.attention(q, k, v, causal=True)})
     one = Job(graph, fed(graph))
-    steps = plan_of(one.alone("j"), SM_80)[0].steps
+    steps = plan_of(one.alone("j"), SM_80)[0].parts
     assert [s.schedule.kind for s in steps] == 3 * ["grid_elements"] + ["grid_attention_matrix"]
     [got], [want] = interpreted(one, SM_80), one.oracle()
     assert got.dtype == np.float32 and (got != rounded(got, bf16)).any()

@@ -159,7 +159,7 @@ def test_rows_unaligned_for_box_copies_are_copied_once(monkeypatch: pytest.Monke
     rng = np.random.default_rng(4)
     feeds = {v: rng.integers(-1, 2, v.shape).astype(np.float32) for v in (a, b, c)}
     one = Job(Graph({"y": ops.matmul(a, b), "z": ops.matmul(ops.transpose(a), c)}), feeds)
-    steps = plan_of(one.alone("j"), ONE)[0].steps
+    steps = plan_of(one.alone("j"), ONE)[0].parts
     assert sorted(s.schedule.kind for s in steps) == ["grid_elements"] * 2 + ["grid_roles"] * 2
     for got, want in zip(interpreted(one, ONE), one.oracle(), strict=True):  # sums below 256 are exact
         assert np.abs(want).max() < 257
@@ -174,7 +174,7 @@ def test_rows_are_longer_where_they_are_computed(monkeypatch: pytest.MonkeyPatch
     feeds = {v: rng.integers(-1, 2, v.shape).astype(np.float32) for v in (x, b, c)}
     a = ops.cast(x - ops.max(x, axis=1, keepdims=True), bf16)
     one = Job(Graph({"y": ops.matmul(a, b), "z": ops.matmul(ops.transpose(a), c)}), feeds)
-    steps = plan_of(one.alone("j"), ONE)[0].steps
+    steps = plan_of(one.alone("j"), ONE)[0].parts
     assert sorted(s.schedule.kind for s in steps) == ["grid_roles"] * 2 + ["grid_rows"]
     assert 128 * 136 in {m.size for m in steps[0].kernel.memories if m.access != "r"}
     for got, want in zip(interpreted(one, ONE), one.oracle(), strict=True):  # sums below 256 are exact
@@ -190,7 +190,7 @@ def test_float32_matrices_are_transposed_once(monkeypatch: pytest.MonkeyPatch) -
     feeds = {v: rng.integers(-4, 5, v.shape).astype(np.float32) for v in (x, w, y)}
     one = Job(Graph({"y": ops.matmul(x, w), "dw": ops.matmul(ops.transpose(x), y), "dx": ops.matmul(y, ops.transpose(w))}), feeds)
     limits = replace(ONE, product_mantissa_bits=10)
-    steps = plan_of(one.alone("j"), limits)[0].steps
+    steps = plan_of(one.alone("j"), limits)[0].parts
     assert sorted(s.schedule.kind for s in steps) == ["grid_elements"] + ["grid_roles"] * 3 + ["grid_transpose"] * 3
     for got, want in zip(interpreted(one, limits), one.oracle(), strict=True):  # small whole numbers are exact
         np.testing.assert_array_equal(got.reshape(want.shape), want)

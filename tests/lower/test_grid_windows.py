@@ -157,7 +157,7 @@ def test_a_broken_convolution_is_detected(name: str, old: str, new: str) -> None
 
 
 def kinds(one: Job, limits: Limits) -> list[str]:
-    return [s.schedule.kind for s in plan_of(one.alone("j"), limits)[0].steps]
+    return [s.schedule.kind for s in plan_of(one.alone("j"), limits)[0].parts]
 
 
 @together()

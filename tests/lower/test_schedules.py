@@ -153,7 +153,7 @@ def test_proposed_schedules_are_legal_and_can_be_replayed(machine: str) -> None:
     limits = MACHINES[machine]
     for one in JOBS.values():
         plan, _ = plan_of(one.alone("j"), limits)
-        asked = {s.key: repr(s.schedule) for s in plan.steps}
+        asked = {s.key: repr(s.schedule) for s in plan.parts}
         again, _ = plan_of(one.alone("j"), limits, schedules=asked)
         assert [s.kernel for s in again.steps] == [s.kernel for s in plan.steps]
         shown = show_plan(plan)

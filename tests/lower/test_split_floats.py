@@ -81,7 +81,7 @@ def test_repeated_rows_of_two_heights(d: DType, monkeypatch: pytest.MonkeyPatch)
 
 def kinds(chip: str, precision: str, *shapes: tuple[int, int]) -> list[str]:
     graph = Graph({"y": plain(*(leaf("input", f"x{k}", s, f32) for k, s in enumerate(shapes)))})
-    steps = plan_of(graph, target(f"cuda:{chip}").with_precision(precision).limits)[0].steps
+    steps = plan_of(graph, target(f"cuda:{chip}").with_precision(precision).limits)[0].parts
     return [s.schedule.kind for s in steps if "matmul" in s.kernel.name]
 
 

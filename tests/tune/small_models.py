@@ -39,4 +39,4 @@ def product_of(model: Any, target: Any, rows: int = 7) -> tuple[Any, RegionKerne
 
 def schedules(functions: Any, target: Any, **options: Any) -> dict[str, tuple[Schedule | None, bool]]:
     plans = compile_functions(functions, target, "m", **options).plans
-    return {step.key: (step.schedule, step.tuned) for plan in plans.values() for step in plan.steps}
+    return {step.key: (step.schedule, step.tuned) for plan in plans.values() for step in plan.parts}

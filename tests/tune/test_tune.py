@@ -65,7 +65,7 @@ def test_values_are_those_of_the_rules_over_odd_shapes() -> None:
             tuned_files.write([tuned(work.kernel, others[k % len(others)], target)])
     assert len(chosen) > len(JOBS) and len({s.kind for s in chosen.values()}) >= 5
     module = Module(JOBS.values(), LEVEL)
-    taken = {s.key: s.schedule for p in module.compiled.plans.values() for s in p.steps if s.tuned}
+    taken = {s.key: s.schedule for p in module.compiled.plans.values() for s in p.parts if s.tuned}
     assert chosen.items() <= taken.items()
     for k, job in enumerate(JOBS.values()):
         got = module.run(k, 2)

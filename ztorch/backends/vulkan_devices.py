@@ -172,6 +172,7 @@ class Physical:
         kind = KINDS[min(self.properties.deviceType, len(KINDS) - 1)]
         if kind == "cpu":  # for other kinds, Vulkan does not report the number of units
             grid["compute_units"] = usable_cores()
+            grid["skips_branches"] = False  # Mesa's llvmpipe runs all, without effect
         total = max((h.size for h in heaps if h.flags & vk().VK_MEMORY_HEAP_DEVICE_LOCAL_BIT),
                     default=0)
         return DeviceInfo(ordinal, self.name, kind, int(total), "",

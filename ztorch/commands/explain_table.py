@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ztorch.terminal.text_table import aligned_table
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
 
 HEADINGS = ("kernel", "launches", "µs each", "share", "bound", "TFLOP/s", "GB/s", "groups",
             "registers", "occupancy", "lines/request", "conflicts")
+PARTS = 8  # that are listed of a launch that joins several kernels
 MEASURED_HEADINGS = ("measured µs", "of predicted")  # if a GPU of this machine ran the kernels
 
 
@@ -18,7 +21,7 @@ def as_text(title: str, device: str, predicted: FunctionPrediction, rows: int) -
     """The table of kernels, those that take longest first, and the totals of a call."""
     total_seconds = sum(_predicted_seconds(k) for k in predicted.kernels) or 1.0
     longest = sorted(predicted.kernels, key=_seconds, reverse=True)
-    lines = [_cells(k, total_seconds) for k in longest[:rows]]
+    lines = [line for k in longest[:rows] for line in (_cells(k, total_seconds), *_part_cells(k))]
     measured = predicted.measured_seconds
     headings = HEADINGS if measured is None else (*HEADINGS, *MEASURED_HEADINGS)
     remaining = len(predicted.kernels) - rows
@@ -61,6 +64,18 @@ def _cells(k: LaunchPrediction, total_seconds: float) -> tuple[str, ...]:
             f"{p.flops / p.seconds / 1e12:.3g}", f"{p.memory_bytes / p.seconds / 1e9:.0f}",
             f"{p.groups:,}", registers, f"{p.occupancy:.0%}", f"{p.transactions:.1f}",
             f"{p.conflicts:.2f}", *_measured(k))
+
+
+def _part_cells(k: LaunchPrediction) -> list[tuple[str, ...]]:
+    """A line for each part of a launch that joins several kernels, with its time if it were alone;
+    only those that take longest."""
+    parts = sorted(k.kernel.joined, key=lambda p: -p.seconds)
+    lines = [_cells(replace(k, kernel=replace(p, name=f"  {p.name}"), launches=1,
+                            measured_seconds=None), math.inf) for p in parts[:PARTS]]
+    lines = [(name, "part", us, "", *cells) for name, _, us, _, *cells in lines]
+    if len(parts) > PARTS:
+        lines.append((f"  ... and {len(parts) - PARTS} more parts", *[""] * (len(lines[0]) - 1)))
+    return lines
 
 
 def _measured(k: LaunchPrediction) -> tuple[str, ...]:

@@ -63,8 +63,9 @@ def planned_kernels(functions: Mapping[str, Graph], target: Target,
     graphs = simplify(functions, passes.DEFAULT, watch)
     chooser = Chooser(record) if tuned is None else tuned._replace(kernel=record)
     plans = plan_functions(graphs, target, declare_states(graphs, target), watch, chooser=chooser)
-    return {name: [PlannedKernel(step, count, kernels[step.key])
-                   for step, count in zip(plan.steps, plan.run_counts(), strict=True)]
+    return {name: [PlannedKernel(part, count, kernels[part.key])
+                   for step, count in zip(plan.steps, plan.run_counts(), strict=True)
+                   for part in step.parts]
             for name, plan in plans.items()}
 
 

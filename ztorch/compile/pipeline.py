@@ -287,7 +287,7 @@ def _place_derived(derived: Derived, params: Params, target: Target) -> dict[str
 
 def _need_known_keys(schedules: Schedules | None, plans: Mapping[str, Plan]) -> None:
     """Raises an error for a schedule with an unknown key: FUNCTION/KERNEL, or only KERNEL."""
-    keys = [step.key for plan in plans.values() for step in plan.steps]
+    keys = [part.key for plan in plans.values() for step in plan.steps for part in step.parts]
     names = {*keys, *(key.partition("/")[2] for key in keys)}
     for key in schedules or ():
         if key not in names:

@@ -71,14 +71,14 @@ def _texts(stage: str, result: Any) -> list[tuple[str, Any]]:
 
 def show_plan(plan: Any) -> str:
     """The kernels of a function in order, with the buffers they read (<) and write (>), and the
-    schedule of each by its key. A bar marks a kernel that waits until all workers have finished the
-    kernels before it."""
+    schedule of each of its parts by its key. A bar marks a kernel that waits until all workers have
+    finished the kernels before it."""
     lines = [f"# {plan.name}: {len(plan.steps)} kernels, arena {plan.arena} bytes"]
     for number, step in enumerate(plan.steps):
         buffers = ", ".join(f"{'>' if writes else '<'}{place.space}[{place.offset}]"
                             for place, writes in zip(step.locations, step.writes, strict=True))
         barrier = ": " if step.skipped else "| " if step.barrier else "  "
         lines.append(f"{number:3} {barrier}{step.kernel.name}  {buffers}")
-        if step.schedule is not None:
-            lines.append(f"      {step.key}: {step.schedule!r}{'  (tuned)' if step.tuned else ''}")
+        lines += [f"      {part.key}: {part.schedule!r}{'  (tuned)' if part.tuned else ''}"
+                  for part in step.parts if part.schedule is not None]
     return "\n".join(lines)

@@ -33,6 +33,7 @@ class GridLimits:
     resident_threads: int = 0  # threads per compute unit that registers suffice for; 0: unknown
     load_width: int = 1  # neighboring elements that one thread loads at once
     implicit_simd: bool = False  # the compiler vectorizes across neighboring threads
+    skips_branches: bool = True  # branches that no thread of a workgroup takes cost no time
     scalar_stores_readable_as_vectors: bool = True  # False: a memory has one access width only
     asynchronous_copies: bool = False  # from global to shared memory, while threads continue
     mma_shapes: tuple[MmaShape, ...] = ()  # shapes of matrix instructions, fastest first

@@ -17,6 +17,7 @@ from ztorch.lower import nests
 from ztorch.lower.barriers import BufferAccess, LoopSpan, barriers_before, lone_loops, runs_of
 from ztorch.lower.chains import with_chains
 from ztorch.lower.fuse import fuse
+from ztorch.lower.joined_launches import with_joined_launches
 from ztorch.lower.locations import SLOTS, Location
 from ztorch.lower.own_parts import workers_apart
 from ztorch.lower.params import Params
@@ -64,6 +65,11 @@ class Plan:
     def cycles(self) -> float:
         return sum(s.cycles * count for s, count in zip(self.steps, self.run_counts(), strict=True))
 
+    @property
+    def parts(self) -> list[KernelStep]:
+        """The steps of single regions, several of which a launch may join."""
+        return [part for s in self.steps for part in s.parts]
+
     def run_counts(self) -> list[int]:
         """How often each step runs, at most."""
         return [math.prod(loop.trip_count for loop in self.loops if loop.first <= k < loop.end)
@@ -108,6 +114,8 @@ def lower(name: str, graph: Graph, limits: Limits, params: Params, fusion: bool 
              for s, barrier, remains in zip(steps, barriers, fewer, strict=True)]
     if limits.grid is not None and limits.grid.launch_barriers and not loops and fusion:
         steps = with_chains(steps, planned.kernels, params)
+    if limits.grid and limits.grid.skips_branches and choice.fusion != APART:
+        steps, loops = with_joined_launches(steps, loops, limits)
     plan = Plan(name, list(placement.inputs), list(graph.outputs.items()), steps,
                 placement.arena, placement.buffers, loops, apart)
     if limits.grid is not None:

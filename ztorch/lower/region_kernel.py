@@ -7,7 +7,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ztorch.abi import AGAIN
 from ztorch.dtypes import storage_dtype
@@ -49,6 +49,13 @@ class KernelStep:
     schedule: Schedule | None = None  # None: it has none
     tuned: bool = False  # whether the schedule was measured
     unmet: tuple[str, ...] = ()  # a sentence for each user hint that it does not follow
+    joined: tuple[KernelStep, ...] = ()  # the steps that are one launch; empty: only this one
+    region_kernel: RegionKernel | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def parts(self) -> tuple[KernelStep, ...]:
+        """The steps of single regions that this step computes."""
+        return self.joined or (self,)
 
 
 class RegionKernel:
@@ -141,7 +148,8 @@ class RegionKernel:
         cycles = max(kernel_cycles(region, self.limits), transfer_cycles)
         return KernelStep(kernel, locations, tuple(p in self.written for p in names), cycles, False,
                           False, self.key, schedule, self.tuned,
-                          () if self.chosen or self.hints is None else self.hinted.unmet)
+                          () if self.chosen or self.hints is None else self.hinted.unmet,
+                          region_kernel=self)
 
     @property
     def _layers(self) -> tuple[str, ...]:

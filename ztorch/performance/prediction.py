@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ztorch.ir.kernel import Grid, Kernel
@@ -48,6 +48,7 @@ class KernelPrediction:
     mix: Mapping[str, int] = field(default_factory=dict)  # opcodes in one trip of the main loop
     copies_pending: int = 0  # groups of copies in flight during a wait for others
     at_once: bool = False  # whether all workgroups run at once, so that the launch is never early
+    joined: tuple[KernelPrediction, ...] = ()  # its parts, if workgroups are divided among several
 
     @property
     def matrix_per_load(self) -> float:
@@ -68,10 +69,6 @@ class KernelPrediction:
         least = sum(a.least_wavefronts for a in self.accesses)
         return sum(a.wavefronts for a in self.accesses) / least if least else 1.0
 
-    def renamed(self, name: str) -> KernelPrediction:
-        """The record of a kernel with the same code and another name."""
-        return self if name == self.name else replace(self, name=name)
-
     def to_json(self) -> dict[str, Any]:
         """The record as data."""
         return {
@@ -83,11 +80,13 @@ class KernelPrediction:
             "seconds": self.seconds, "bound": self.bound, "parts": dict(self.parts),
             "transactions": self.transactions, "conflicts": self.conflicts,
             "main_loop": dict(self.mix), "matrix_per_load": self.matrix_per_load,
-            "copies_pending": self.copies_pending}
+            "copies_pending": self.copies_pending,
+            "joined": [p.to_json() for p in self.joined]}
 
 
 def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False,
-                   registers: int | None = None, spilled: int | None = None) -> KernelPrediction:
+                   registers: int | None = None, spilled: int | None = None,
+                   part: range | None = None) -> KernelPrediction:
     """The time of one launch.
 
     Args:
@@ -98,6 +97,8 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         registers: The registers per thread that the assembler reports. Default: `None`, which
             estimates them.
         spilled: Bytes that a thread spills. Default: `None`, if that is unknown.
+        part: Workgroups along x, if only they are predicted, because others run other code.
+            Default: `None`.
 
     Examples:
         >>> from ztorch.dtypes import f32, i32
@@ -112,8 +113,12 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         >>> p.bound, p.transactions, p.memory_bytes / n
         ('memory', 1.0, 8.0)
     """
-    work = work_of(kernel, grid, gpu.subgroup, first="copy_tile" in kernel.opcodes())
-    groups, threads = math.prod(grid), math.prod(kernel.workgroup)
+    groups, group = math.prod(grid), None
+    if part is not None:
+        groups, group = len(part), (part[len(part) // 2], 0, 0)
+    elif "copy_tile" in kernel.opcodes():  # loops over tiles: no workgroup has more than the first
+        group = (0, 0, 0)
+    work, threads = work_of(kernel, grid, gpu.subgroup, group), math.prod(kernel.workgroup)
     rounds, mean = rounds_of(kernel, work.trips)
     full = groups * mean / rounds  # workgroups of `rounds` tiles each that do all the work
     used = registers or estimated_registers(kernel)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ztorch.codegen.targets import Target
@@ -13,10 +15,11 @@ from ztorch.compile.tuned_schedules import chooser
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
-from ztorch.ir.kernel import Kernel
+from ztorch.lower.joined_kernel import group_count
 from ztorch.lower.plan import KernelStep, Plan
 from ztorch.machines.gpus import EARLY_EDGES, Gpu
 from ztorch.performance.assembled import KernelResources, assembled_resources
+from ztorch.performance.joined import renamed, together
 from ztorch.performance.prediction import KernelPrediction, predict_kernel
 
 
@@ -176,12 +179,16 @@ class _Predictions:
     def _kernel(self, step: KernelStep) -> KernelPrediction:
         body = id(step.kernel.body)
         if body not in self.predictions:
-            self.predictions[body] = self._predict(step.kernel)
-        return self.predictions[body].renamed(step.kernel.name)
+            self.predictions[body] = self._predict(step)
+        return renamed(self.predictions[body], step)
 
-    def _predict(self, kernel: Kernel) -> KernelPrediction:
-        target_kernel, grid = in_words(kernel, self.target, self.words)
-        resources = self.resources.get(id(kernel.body))
-        return predict_kernel(target_kernel, grid, self.gpu, cached=self.cached,
-                              registers=resources.registers if resources else None,
-                              spilled=resources.spilled if resources else None)
+    def _predict(self, step: KernelStep) -> KernelPrediction:
+        kernel, grid = in_words(step.kernel, self.target, self.words)
+        resources = self.resources.get(id(step.kernel.body))
+        predict = partial(predict_kernel, kernel, grid, self.gpu, cached=self.cached,
+                          registers=resources.registers if resources else None,
+                          spilled=resources.spilled if resources else None)
+        if not step.joined:
+            return predict()
+        ends = [*accumulate(group_count(part.kernel) for part in step.joined)]
+        return together([predict(part=range(first, end)) for first, end in pairwise([0, *ends])])

@@ -26,18 +26,17 @@ SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # 
 DIVISION_SLOTS = 18
 
 
-def work_of(kernel: Kernel, grid: Grid, subgroup: int, first: bool = False) -> Work:
-    """The work of the workgroup in the middle of a launch.
+def work_of(kernel: Kernel, grid: Grid, subgroup: int, group: Grid | None = None) -> Work:
+    """The work of a workgroup of a launch.
 
     Args:
         kernel: The kernel of one thread, in words of its target.
         grid: The workgroups of the launch.
         subgroup: Threads that run in lockstep.
-        first: Whether to count the work of the first workgroup instead: if workgroups loop over
-            tiles, none has more.
-            Default: `False`.
+        group: The workgroup. Default: `None`, the one in the middle.
     """
-    walk = _Walk(kernel, grid, subgroup, first)
+    middle = (grid[0] // 2, grid[1] // 2, grid[2] // 2)
+    walk = _Walk(kernel, grid, subgroup, group or middle)
     walk.work.footprint = walk.block(0, len(kernel.body), np.ones(walk.threads, bool), 1.0, None)
     return walk.work
 
@@ -45,10 +44,9 @@ def work_of(kernel: Kernel, grid: Grid, subgroup: int, first: bool = False) -> W
 class _Walk:
     """Evaluates the integers of a kernel and counts the cost of its instructions."""
 
-    def __init__(self, kernel: Kernel, grid: Grid, subgroup: int, first: bool):
+    def __init__(self, kernel: Kernel, grid: Grid, subgroup: int, group: Grid):
         self.kernel, self.subgroup = kernel, subgroup
-        middle = (0, 0, 0) if first else (grid[0] // 2, grid[1] // 2, grid[2] // 2)
-        self.values = ThreadValues(kernel, grid, middle)
+        self.values = ThreadValues(kernel, grid, group)
         self.threads = math.prod(kernel.workgroup)
         self.ends = dict(matching(kernel.body))
         self.guards: dict[int, float] = {}  # by place: the share of trips in which they hold

@@ -135,10 +135,11 @@ def kernel_works(functions: Mapping[str, Graph], target: Target,
     work_items: dict[str, KernelWork] = {}
     for plan in (plan for name, plan in plans.items() if name != PREPARE):
         for step, count in zip(plan.steps, plan.run_counts(), strict=True):
-            kernel = kernels.get(step.key)
-            if kernel is not None and (digest := kernel.work):
-                work = work_items.setdefault(digest, KernelWork(kernel, digest))
-                work.cycles += step.cycles * count
+            for part in step.parts:
+                kernel = kernels.get(part.key)
+                if kernel is not None and (digest := kernel.work):
+                    work = work_items.setdefault(digest, KernelWork(kernel, digest))
+                    work.cycles += part.cycles * count
     return sorted(work_items.values(), key=lambda work: -work.cycles)
 
 

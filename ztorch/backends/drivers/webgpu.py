@@ -91,6 +91,8 @@ def _describe(ordinal: int, adapter: Any) -> DeviceInfo:
         "max_buffer_bytes": min(maximum["max-storage-buffer-binding-size"], (1 << 31) - 4),
         "buffer_align": max(PORT_ALIGN, maximum["min-storage-buffer-offset-alignment"]),
     }
+    if info["adapter_type"] == "CPU":
+        limits["skips_branches"] = False  # Mesa's llvmpipe runs all, without effect
     return DeviceInfo(
         ordinal, info["device"], KINDS.get(info["adapter_type"], "virtual"),
         int(maximum["max-buffer-size"]), "", tuple((k, int(v)) for k, v in limits.items()),

@@ -5,6 +5,15 @@ from __future__ import annotations
 from ztorch.lower.tuning.table import CHOSEN, row
 
 GROUP_THREADS = row("GROUP_THREADS", 256, "threads", "the usual size of a workgroup", CHOSEN)
+JOINED_GROUPS = row(
+    "JOINED_GROUPS", 2, "workgroups",
+    "the most workgroups for each compute unit of a kernel that shares a launch with others of any "
+    "kind",
+    "chosen: so many reside on a compute unit whatever registers and shared memory the others need")
+JOINED_INSTRUCTIONS = row(
+    "JOINED_INSTRUCTIONS", 8192, "instructions",
+    "the most instructions of kernels that share a launch",
+    "chosen: assemblers take about a second for twice as many")
 SHORT_BYTES = row(
     "SHORT_BYTES", 4, "bytes",
     "elements shorter than this are stored several at once, even if they are loaded one by one",

@@ -1,0 +1,31 @@
+"""Kernels that share a launch on devices: the bits of separate launches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cases.device_programs import Module
+from tests.parity import Job, agree
+from ztorch import ops
+from ztorch.dtypes import f32
+from ztorch.graph.op import leaf
+from ztorch.graph.value import Graph
+
+X, Y, M = (leaf("input", n, shape, f32) for n, shape in (
+    ("x", (16, 12)), ("y", (7, 9)), ("m", (12, 8))))
+GRAPH = Graph({"product": ops.matmul(X, M), "rows": ops.sum(Y, 1), "columns": ops.sum(X, 0)})
+
+
+@pytest.mark.parametrize("backend", ["vulkan", "opencl", "webgpu"])
+def test_a_wave_is_one_launch(backend: str) -> None:
+    """Its parts have barriers and memory of their workgroups."""
+    random = np.random.default_rng(2)
+    job = Job(GRAPH, {v: random.normal(size=v.shape).astype(np.float32) for v in (X, Y, M)})
+    together, separate = (Module([job], backend, skips_branches=skips, compute_units=8)
+                          for skips in (1, 0))
+    assert [len(m.compiled.plans["j0"].steps) for m in (together, separate)] == [1, 3]
+    results = together.run(0)
+    agree(job, results, terms=20)
+    for a, b in zip(results, separate.run(0), strict=True):
+        np.testing.assert_array_equal(a, b)
