@@ -16,6 +16,7 @@ from benchmarks import (
     attention,
     convolution,
     convolution_passes,
+    epochs,
     generation,
     images,
     integers,
@@ -29,6 +30,7 @@ from benchmarks import (
     sizes,
     startup,
     training,
+    transformers,
     vector_math,
 )
 from benchmarks.level import FAIR, limited
@@ -45,6 +47,8 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "conv": convolution.run,
     "conv passes": convolution_passes.run,
     "images": images.run,
+    "transformers": transformers.run,
+    "transformers train": transformers.run_training,
     **{f"{name.lower()} {verb}": partial(recurrent.run, name, verb)
        for name in recurrent.LAYERS for verb in ("predict", "train")},
     "recurrent compile": recurrent.run_compile,
@@ -58,7 +62,7 @@ SECTIONS: dict[str, Callable[[list[int], Effort], report.Section]] = {
     "generate": generation.run,
     "sizes": sizes.run,
     "levels": mlp.run_levels,
-    "fit": training.run_fit,
+    "fit": epochs.run,
     "compile": startup.run_compile,
     "size": startup.run_size,
     "start": startup.run_start,

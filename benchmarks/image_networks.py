@@ -15,7 +15,7 @@ def _nn() -> Any:
     return peers.module("torch").nn
 
 
-def _of(forward: Callable[..., Any], **parts: Any) -> Any:
+def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
     """A module of parts, and what it does with them: `forward(parts, x)`."""
 
     class Module(_nn().Module):  # type: ignore[misc,name-defined,unused-ignore]
@@ -40,7 +40,7 @@ def _conv(into: int, out: int, size: int = 3, stride: int = 1, groups: int = 1, 
 
 def _residual(main: Sequence[Any], short: Sequence[Any] = (), last: Any = None) -> Any:
     nn = _nn()
-    return _of(lambda m, x: m.last(m.main(x) + m.short(x)), main=nn.Sequential(*main),
+    return module_of(lambda m, x: m.last(m.main(x) + m.short(x)), main=nn.Sequential(*main),
                short=nn.Sequential(*short), last=last or nn.Identity())
 
 
@@ -94,7 +94,7 @@ def densenet(blocks: Sizes = (6, 12, 24, 16), growth: int = 32) -> Any:
             new = nn.Sequential(
                 nn.BatchNorm2d(channels), nn.ReLU(), *_conv(channels, 4 * growth, 1, act=nn.ReLU),
                 nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False))
-            layers.append(_of(lambda m, x: torch.cat([x, m.new(x)], 1), new=new))
+            layers.append(module_of(lambda m, x: torch.cat([x, m.new(x)], 1), new=new))
             channels += growth
         layers += [nn.BatchNorm2d(channels), nn.ReLU()]
         if k + 1 < len(blocks):
@@ -106,7 +106,7 @@ def densenet(blocks: Sizes = (6, 12, 24, 16), growth: int = 32) -> Any:
 def _squeeze(channels: int, inner: int, act: Any, gate: Any) -> Any:
     """Channels times a factor that depends on the mean of each of them."""
     nn = _nn()
-    return _of(lambda m, x: x * m.factor(x), factor=nn.Sequential(
+    return module_of(lambda m, x: x * m.factor(x), factor=nn.Sequential(
         nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), act(),
         nn.Conv2d(inner, channels, 1), gate()))
 
@@ -165,7 +165,7 @@ def unet(width: int = 16, depth: int = 3) -> Any:
     def level(into: int, out: int, left: int) -> Any:
         if not left:
             return nn.Sequential(*pair(into, out))
-        return _of(lambda m, x: m.up(torch.cat([y := m.down(x), m.below(y)], 1)),
+        return module_of(lambda m, x: m.up(torch.cat([y := m.down(x), m.below(y)], 1)),
                    down=nn.Sequential(*pair(into, out)),
                    below=nn.Sequential(nn.MaxPool2d(2), level(out, 2 * out, left - 1),
                                        nn.ConvTranspose2d(2 * out, out, 2, 2)),
@@ -195,7 +195,7 @@ def _of_torchvision(name: str, **more: Any) -> Any:
     section, _, function = name.rpartition(".")
     models = getattr(torchvision.models, section) if section else torchvision.models
     net = getattr(models, function)(weights=None, **more)
-    return _of(lambda m, x: m.net(x)["out"], net=net) if section else net
+    return module_of(lambda m, x: m.net(x)["out"], net=net) if section else net
 
 
 _SIDE = (1, 3, 224, 224)

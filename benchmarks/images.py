@@ -5,21 +5,16 @@ ONNX Runtime and OpenVINO on the same files: `python -m benchmarks.images [--onl
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks import machine, peers, report
+from benchmarks import from_onnx, machine, peers, report
 from benchmarks.image_networks import NETWORKS, TORCHVISION
 from benchmarks.level import FAIR, limited
 from benchmarks.report import Section
-from benchmarks.timing import FULL, Contestant, Effort, compare
+from benchmarks.timing import FULL, Effort
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -82,58 +77,14 @@ def network(s: Section, name: str, threads: int, effort: Effort) -> None:
     torch, onnx = peers.module("torch"), peers.module("onnx")
     if not torch or not onnx:
         return
-    import ztorch as zt
-
     make, shape = (NETWORKS | TORCHVISION)[name]
     torch.manual_seed(0)
     net, x = make().eval(), np.random.default_rng(1).standard_normal(shape, np.float32)
-    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
-        true = net.double()(torch.from_numpy(x).double()).numpy()
-        net.float()
-        path = Path(folder) / "net.onnx"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(net, (torch.from_numpy(x),), path, dynamo=False, input_names=["x"])
-        program = zt.onnx.load(path).compile("cpu", batch_size=shape[0], threads=threads)
-        calls: dict[str, Callable[[], Any]] = {"ztorch": lambda: program.predict_on_batch(x)}
-        tx = torch.from_numpy(x)
-        last, tx_last = make().to(memory_format=torch.channels_last).eval(), tx.contiguous(
-            memory_format=torch.channels_last)
-        last.load_state_dict(net.state_dict())
-        calls["PyTorch eager"] = _without_gradients(torch, lambda: net(tx))
-        calls["channels last"] = _without_gradients(torch, lambda: last(tx_last))
-        session = peers.onnx_session(path, threads)
-        if session:
-            calls["ONNX Runtime"] = lambda: session.run(None, {"x": x})[0]
-        vino = openvino(path, threads)
-        if vino:
-            calls["OpenVINO"] = lambda: vino(x)[0]
-        errors = {label: peers.worst(call(), true) for label, call in calls.items()}
-        error = peers.checked(name, 1e-4, **errors)
-        timings = compare([Contestant(label, call) for label, call in calls.items()],
-                          threads == 1, effort)
-    hidden = "ATEN_CPU_CAPABILITY" in os.environ  # AVX-512, but not from ONNX Runtime
-    best = min(t.ratio for t in timings[1:] if not (hidden and t.name == "ONNX Runtime"))
-    s.compared(name, threads, timings, error, best=f"{best:.2f}")
-
-
-def _without_gradients(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-    def run() -> Any:
-        with torch.inference_mode():
-            return call()
-
-    return run
-
-
-def openvino(path: Path, threads: int) -> Any:
-    """A network compiled by OpenVINO in full precision, or None."""
-    vino = peers.module("openvino")
-    if not vino:
-        return None
-    core = vino.Core()
-    return core.compile_model(core.read_model(str(path)), "CPU", {
-        "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32"})
+    last = make().to(memory_format=torch.channels_last).eval()
+    last.load_state_dict(net.state_dict())
+    images = torch.from_numpy(x).contiguous(memory_format=torch.channels_last)
+    from_onnx.predict(s, name, net, x, threads, effort,
+                      {"channels last": from_onnx.without_gradients(last, images)})
 
 
 if __name__ == "__main__":

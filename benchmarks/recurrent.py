@@ -187,10 +187,10 @@ class _TorchLayer:
 
 
 def _torch_layer(name: str, model: zt.Sequential, double: bool = False) -> _TorchLayer:
-    return _TorchLayer(_as_torch(name, model.get_weights(), double), double)
+    return _TorchLayer(as_torch(name, model.get_weights(), double), double)
 
 
-def _as_torch(name: str, weights: list[np.ndarray], double: bool = False) -> Any:
+def as_torch(name: str, weights: list[np.ndarray], double: bool = False) -> Any:
     """PyTorch's layer with these weights, in our layout: kernels (in, gates * units)."""
     torch = peers.module("torch")
     kernel, recurrent, bias = weights
@@ -223,7 +223,7 @@ def _torch_training(name: str, weights: list[np.ndarray], x: np.ndarray, y: np.n
                     double: bool = False) -> tuple[list[np.ndarray], Contestant]:
     """The weights after some steps of PyTorch, and its step."""
     torch = peers.module("torch")
-    layer = _as_torch(name, weights, double)
+    layer = as_torch(name, weights, double)
     if name == "LSTM":  # ours has one bias, PyTorch two that would both learn
         layer.bias_hh_l0.requires_grad_(False)
     tx, ty = (torch.from_numpy(a).double() if double else torch.from_numpy(a) for a in (x, y))

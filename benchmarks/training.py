@@ -1,4 +1,4 @@
-"""Training: one step of the MLP, and a whole epoch of `fit` on the digits."""
+"""Training: one step of the MLP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks import machine, peers
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare
-from ztorch import data, optimizers
+from ztorch import optimizers
 
 BATCHES = (32, 128)
 OPTIMIZERS = ("SGD", "Adam")
@@ -128,85 +128,3 @@ def _torch(weights: peers.Weights, optimizer: str, x: np.ndarray, y: np.ndarray,
     name = {"eager": "PyTorch eager", "fused": "eager, fused optimizer",
             "compile": "torch.compile"}.get(kind, kind)
     return Contestant(name, step, reset), after
-
-
-# -- a whole epoch ---------------------------------------------------------------------------------
-
-
-def run_fit(threads: list[int], effort: Effort) -> Section:
-    """An epoch of the digits, 1433 rows in batches of 32, shuffled."""
-    from models import digits_mlp
-
-    s = Section("fit", "An epoch of fit: digits, MLP 64-128-64-10, batch 32, Adam",
-                "for us the FMA peak and the copy of each batch into place; for the peers the "
-                "overhead of a few dozen calls a step. Losses of an unshuffled epoch are "
-                "compared first. PyTorch's loop is written by hand, with rows gathered from "
-                "one tensor: faster than a DataLoader.")
-    (x, y), _ = data.load("digits")
-    model = digits_mlp.build()
-    weights = model.get_weights()
-    flat = x.reshape(len(x), -1)
-    for n in threads:
-        peers.set_threads(n)
-        model.set_weights(weights)  # it keeps what the round before has learned
-        program = model.compile("cpu", batch_size=32, threads=n,
-                                optimizer=optimizers.Adam(RATE, **EPSILON["Adam"]),
-                                loss="sparse_categorical_crossentropy")
-        executable = program.executable
-        first = executable.states_snapshot()
-        loss = program.fit(x, y, epochs=1, verbose=0, shuffle=False).history["loss"][0]
-        contestants = [Contestant("ztorch fit",
-                                  lambda p=program: p.fit(x, y, epochs=1, verbose=0),  # type: ignore[misc]
-                                  lambda e=executable, f=first: e.restore(f))]  # type: ignore[misc]
-        errors = {"ztorch": 0.0}
-        if peers.module("torch"):
-            for fused in (False, True):
-                epoch, peer_loss = _eager_epoch(weights, flat, y, fused)
-                errors["fused" if fused else "eager"] = abs(peer_loss / loss - 1)
-                contestants.append(Contestant(
-                    "PyTorch loop, fused Adam" if fused else "PyTorch eager loop", epoch))
-        if peers.module("keras"):
-            keras_epoch, peer_loss = _keras_epoch(weights, flat, y)
-            errors["keras"] = abs(peer_loss / loss - 1)
-            contestants.append(Contestant("Keras fit", keras_epoch))
-        peers.checked("an epoch of the digits", 1e-3, **errors)
-        timings = compare(contestants, n == 1, effort)
-        s.compared("epoch", n, timings, max(errors.values()),
-                   **{"rows/s": f"{len(x) / timings[0].seconds:,.0f}"})
-    return s
-
-
-def _eager_epoch(weights: peers.Weights, x: np.ndarray, y: np.ndarray,
-                 fused: bool) -> tuple[Callable[[], float], float]:
-    torch = peers.module("torch")
-    model = peers.torch_mlp(weights, softmax=False)
-    opt = torch.optim.Adam(model.parameters(), lr=RATE, eps=EPSILON["Adam"]["epsilon"],
-                           fused=fused)
-    tx, ty = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
-
-    def epoch(shuffle: bool = True) -> float:
-        rows = torch.randperm(len(tx)) if shuffle else torch.arange(len(tx))
-        total = torch.zeros(())
-        for batch in rows.split(32):
-            opt.zero_grad(set_to_none=True)
-            loss = torch.nn.functional.cross_entropy(model(tx[batch]), ty[batch])
-            loss.backward()
-            opt.step()
-            total += loss.detach() * len(batch)
-        return float(total) / len(tx)
-
-    return epoch, epoch(shuffle=False)
-
-
-def _keras_epoch(weights: peers.Weights, x: np.ndarray,
-                 y: np.ndarray) -> tuple[Callable[[], float], float]:
-    keras = peers.module("keras")
-    model = peers.keras_mlp(weights)
-    model.compile(optimizer=keras.optimizers.Adam(RATE, **EPSILON["Adam"]),
-                  loss="sparse_categorical_crossentropy")
-
-    def epoch(shuffle: bool = True) -> float:
-        fitted = model.fit(x, y, batch_size=32, epochs=1, verbose=0, shuffle=shuffle)
-        return float(fitted.history["loss"][0])
-
-    return epoch, epoch(shuffle=False)
