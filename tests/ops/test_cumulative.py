@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests import references
-from tests.parity import HERE, Job, Module, compiled
+from tests.parity import HERE, Job, Module, compiled, plan_of
 from ztorch import ops
+from ztorch.codegen.targets import TARGETS
 from ztorch.dtypes import dtype, f64, from_storage, to_storage
 from ztorch.errors import ShapeError
 from ztorch.graph.autodiff import gradients
@@ -17,7 +18,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.ops.cumulative import BLOCK
 
 random = np.random.default_rng(3)
-LENGTHS = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, BLOCK**2, BLOCK**2 + 1, BLOCK**3 + 5)
+LENGTHS = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK // 2, 2 * BLOCK, BLOCK**2, BLOCK**2 + 1, BLOCK**3 + 5, 1000)
 
 
 def value(y: Value) -> np.ndarray:
@@ -31,6 +32,15 @@ def test_every_length(n: int) -> None:
     near_one = 1 + data / n
     np.testing.assert_allclose(value(ops.cumprod(constant(near_one))), np.cumprod(near_one),
                                rtol=1e-9)
+
+
+def test_an_axis_of_whole_blocks_is_not_padded() -> None:
+    """The only copies are of the ends of blocks: 1000 is 125 blocks of 8."""
+    x = leaf("input", "x", (4, 1000), "float32")
+    plan, _ = plan_of(Graph({"y": ops.cumprod(x, 1)}), TARGETS["avx2"].limits)
+    written = [max(location.size for location, is_written in zip(
+        step.locations, step.writes, strict=True) if is_written) for step in plan.steps]
+    assert sum(size >= x.size * 4 for size in written) == 2  # each block, and the result
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ztorch.dtypes import boolean
+from ztorch.dtypes import boolean, i32
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
@@ -78,8 +78,10 @@ class ElementView:
     def index(self, operand: Operand, extent: int) -> Index:
         """A number loaded at run time as an index, clamped to [0, extent)."""
         b = self.b
-        number = b.cast(operand, dtype=b.index)
-        return Index.of(LoadedIndex(b.max(b.min(number, extent - 1), 0), extent))
+        short = operand.dtype == i32 and extent.bit_length() < i32.bits  # twice the lanes
+        number = operand if short else b.cast(operand, dtype=b.index)
+        clamped = b.cast(b.max(b.min(number, extent - 1), 0), dtype=b.index)
+        return Index.of(LoadedIndex(clamped, extent))
 
     def within(self, index: Sequence[Index], low: Sequence[int],
                high: Sequence[int]) -> Operand | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import dtype
 from ztorch.errors import Unsupported
 from ztorch.graph.op import shape_error
 
@@ -135,8 +136,8 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
         if str(indices.dtype).startswith("int"):
             if str(indices.dtype) in ("int8", "int16"):  # these may not hold n
                 indices = indices.astype("int32")
-            below = (indices < 0).astype(indices.dtype)
-            named["indices"] = indices + below * n
+            sign = indices >> dtype(indices.dtype).bits - 1  # -1 below zero
+            named["indices"] = indices + (sign & n)
     else:
         numbers = np.asarray(indices)
         if numbers.dtype.kind == "i" and numbers.size:
