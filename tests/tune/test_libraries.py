@@ -23,6 +23,7 @@ from ztorch.compile.tuned_files import TunedKernel, machine_of, usual_threads
 from ztorch.compile.tuned_schedules import checked_plan, chooser, plan_work
 from ztorch.compile.watch import Watch
 from ztorch.graph import passes
+from ztorch.lower.cpu import library_nest, library_operands
 from ztorch.lower.plan_schedule import RULES, library_plan
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import Schedule
@@ -118,6 +119,30 @@ def test_a_stack_of_products_by_a_library() -> None:
     call()
     x, y = (array.astype(np.float64) for array in call.inputs.values())
     np.testing.assert_allclose(next(iter(call.outputs.values())), x @ y / 2, rtol=1e-5, atol=1e-5)
+
+
+def test_products_inside_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop over time steps multiplies by the same matrix each time, forward and backward."""
+    for module in (library_operands, library_nest):
+        monkeypatch.setattr(module, "LIBRARY_WORK", 1)
+    model = zt.Sequential([L.Input((6, 12)), L.LSTM(20), L.Dense(7)])
+    functions = dict(model.trace(batch_size=9, optimizer="sgd", loss="mse").functions)
+    r, states = np.random.default_rng(3), []
+    x, y = r.normal(size=(9, 6, 12)), r.normal(size=(9, 7))
+    for plan in (RULES, library_plan(RULES, "openblas")):
+        compiled = compile_functions({"train": functions["train"]}, local(), "m", plan=plan)
+        program = Executable(compiled.spec, compiled.code, compiled.params, 2)
+        call = program.bind("train")
+        for array, value in zip(call.inputs.values(), (x, y), strict=False):
+            array[...] = value
+        call()
+        call()
+        states.append(program.states_snapshot())
+    inside = {k for loop in compiled.plans["train"].loops for k in range(loop.first, loop.end)}
+    kinds = [s.schedule.kind if s.schedule else "" for s in compiled.plans["train"].steps]
+    assert any(kinds[k] == "openblas" for k in inside)
+    for name, value in states[0].items():
+        np.testing.assert_allclose(states[1][name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_the_compiler_uses_what_was_measured(folder: Path, tmp_path: Path) -> None:
@@ -220,4 +245,4 @@ def test_the_tuner_measures_libraries(folder: Path, monkeypatch: pytest.MonkeyPa
     again = model.tune("cpu", batch_size=BATCH, optimizer="sgd", loss="mse")
     assert again.measured == 0 and again.products == report.products
     plans = [k for k in again.plans if k.library]
-    assert len(plans) == 3 and all(bool(checked_plan(k.schedule).library) == faster for k in plans)
+    assert len(plans) == 3 * faster and all(checked_plan(k.schedule).library == "openblas" for k in plans)

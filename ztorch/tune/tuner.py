@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ztorch.codegen.targets import Target
@@ -17,7 +17,7 @@ from ztorch.errors import ConfigError, FileError
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.lower.plan import Chooser
-from ztorch.lower.plan_schedule import RULES
+from ztorch.lower.plan_schedule import RULES, PlanSchedule, library_plan
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import parse
 from ztorch.runtime.devices import library_versions
@@ -30,6 +30,7 @@ from ztorch.tune.search import search, search_library
 from ztorch.version import __version__
 
 PLANS_SHARE = 0.5  # of the time limit, after which no other plan is compiled
+LIBRARIES_SHARE = 0.75  # the same of plans in which other libraries compute products
 
 
 @dataclass
@@ -70,7 +71,8 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
     measured, interrupted = 0, False
     with working(f"tune {name}"):
         plans = _plans(functions, target, name, clock, begun + PLANS_SHARE * seconds, again)
-        plans += _library_plans(functions, target, name, clock, end, again, plans)
+        plans += _library_plans(functions, target, name, clock,
+                                begun + LIBRARIES_SHARE * seconds, again, plans)
         work_items = kernel_works(functions, target, clock.threads)
         for number, work in enumerate(work_items):
             cached = None if again else _cached(work.work, clock)
@@ -83,7 +85,7 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
                 if cached is None:
                     measured += 1
                     tuned_files.write(results[-1:])
-                products += _library_products(work, clock, results[-1], again)
+                products += _library_products(work, clock, results[-1].schedule, again)
             except KeyboardInterrupt:
                 interrupted = True
                 break
@@ -110,7 +112,7 @@ def _plans(functions: Mapping[str, Graph], target: Target, name: str, clock: Clo
 
 
 def kernel_works(functions: Mapping[str, Graph], target: Target,
-                 threads: int | None = None) -> list[KernelWork]:
+                 threads: int | None = None, plan: PlanSchedule | None = None) -> list[KernelWork]:
     """The distinct kernels of a program, the one with the most work first. Kernels that run only
     once, when the program is loaded, are excluded.
 
@@ -119,6 +121,7 @@ def kernel_works(functions: Mapping[str, Graph], target: Target,
         target: The target to compile for.
         threads: Worker threads that measured plans are chosen for; None: one per core. Default:
             `None`.
+        plan: The plan of each function. Default: `None`, a measured one or that of the rules.
     """
     kernels: dict[str, RegionKernel] = {}
 
@@ -130,11 +133,13 @@ def kernel_works(functions: Mapping[str, Graph], target: Target,
     graphs = simplify(functions, passes.DEFAULT, watch)
     tuned = tuned_chooser(target, threads)
     chooser = Chooser(record) if tuned is None else tuned._replace(kernel=record)
+    if plan is not None:
+        chooser = Chooser(record, lambda graph: plan)
     plans = plan_functions(graphs, target, declare_states(functions, target), watch,
                            chooser=chooser)
     work_items: dict[str, KernelWork] = {}
-    for plan in (plan for name, plan in plans.items() if name != PREPARE):
-        for step, count in zip(plan.steps, plan.run_counts(), strict=True):
+    for function in (p for name, p in plans.items() if name != PREPARE):
+        for step, count in zip(function.steps, function.run_counts(), strict=True):
             for part in step.parts:
                 kernel = kernels.get(part.key)
                 if kernel is not None and (digest := kernel.work):
@@ -154,6 +159,8 @@ def _library_plans(functions: Mapping[str, Graph], target: Target, name: str, cl
         label = f"{library} {version}"
         cached = [None if again else _cached(work, clock, label) for work in plans]
         if not all(cached):
+            _try_blocks(functions, target, clock, until, {
+                library_plan(plan, library) for plan in plans.values()})
             cached = [TunedKernel(
                 times.work, f"plan of {times.function}, {label}", clock.machine, clock.threads,
                 __version__, repr(times.best), repr(plans[times.work]), times.seconds,
@@ -165,15 +172,25 @@ def _library_plans(functions: Mapping[str, Graph], target: Target, name: str, cl
     return known
 
 
-def _library_products(work: KernelWork, clock: Clock, ours: TunedKernel,
+def _try_blocks(functions: Mapping[str, Graph], target: Target, clock: Clock, until: float,
+                plans: Iterable[PlanSchedule]) -> None:
+    """Measures the blocks of products in plans of libraries, so that these are raced with the
+    fastest blocks."""
+    for plan in plans:
+        for work in kernel_works(functions, target, clock.threads, plan):
+            if time.perf_counter() < until:
+                _library_products(work, clock, repr(work.kernel.proposal()), False)
+
+
+def _library_products(work: KernelWork, clock: Clock, ours: str,
                       again: bool) -> list[TunedKernel]:
-    """The record of each library that computes a kernel, beside our fastest schedule."""
+    """The record of each library that computes a kernel, beside our schedule."""
     known = []
     for library, version in work.kernel.limits.libraries:
         label = f"{library} {version}"
         record = None if again else _cached(work.work, clock, label)
-        if record is None:
-            finding = search_library(work.kernel, library, parse(ours.schedule), clock)
+        if record is None or record.rule != ours:
+            finding = search_library(work.kernel, library, parse(ours), clock)
             if finding is None:
                 continue
             record = TunedKernel(
