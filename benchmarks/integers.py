@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.images import openvino
+from benchmarks.from_onnx import openvino
 from benchmarks.programs import call, input_like, weight
 from benchmarks.report import Section
 from benchmarks.timing import Contestant, Effort, compare

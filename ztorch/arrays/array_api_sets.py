@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ztorch.arrays.complex_tensor import ComplexTensor
-from ztorch.arrays.creation import full
+from ztorch.arrays.creation import full, tensor
 from ztorch.arrays.ranges import arange
 from ztorch.arrays.realize import realize
 from ztorch.arrays.tensor import Tensor, compute
@@ -158,17 +160,24 @@ class _Tally:
     """
 
     def __init__(self, flat: Tensor, least: int, span: int):
-        self.least, self.dtype = least, flat.dtype
+        self.least, self.dtype, self.device = least, flat.dtype, flat.device
         self.wide = flat.dtype if flat.dtype.bits >= i32.bits else i32  # holds all places
         self.places = (flat.astype(self.wide) - least).astype(i32)  # the value that each one is
-        ones = full(flat.shape, 1, "int32", flat.device)
+        ones = compute("ones_like", (self.places,), {})
         self.counts: Tensor = compute("segment_sum", (ones, self.places, span), {})
-        self.found = _positions(span, flat)[self.counts != 0]  # the values that occur
+        self._occurring = np.flatnonzero(self.counts.numpy() != 0)  # their number is a shape
+
+    @property
+    def found(self) -> Tensor:
+        """The places of the values that occur."""
+        return tensor(self._occurring.astype(np.int32), device=self.device)
 
     @property
     def values(self) -> Tensor:
         """The values that occur, in ascending order."""
-        return (self.found.astype(self.wide) + self.least).astype(self.dtype)
+        wide = self.wide.numpy
+        values = self._occurring.astype(wide) + wide.type(self.least)
+        return tensor(values.astype(self.dtype.numpy), device=self.device)
 
     @property
     def inverse(self) -> Tensor:
