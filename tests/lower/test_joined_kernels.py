@@ -11,7 +11,7 @@ from tests.machines.ptx.running import through_ptx
 from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import DType, f32, i32
+from ztorch.dtypes import DType, f16, f32, i32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.builder import Builder
@@ -19,8 +19,13 @@ from ztorch.ir.interpret import interpret
 from ztorch.ir.kernel import Kernel
 from ztorch.ir.limits import Limits
 from ztorch.ir.verify import verify
+from ztorch.lower.barriers import LoopSpan
 from ztorch.lower.joined_kernel import grid_loop, joined
+from ztorch.lower.joined_launches import with_joined_launches
+from ztorch.lower.locations import Location
 from ztorch.lower.plan import Plan
+from ztorch.lower.region_kernel import KernelStep
+from ztorch.lower.schedule import GridElementSchedule
 
 SM_90 = TARGETS["cuda:sm_90a"].limits
 RNG = np.random.default_rng(11)
@@ -155,6 +160,26 @@ def test_through_ptx(chip: str) -> None:
         np.testing.assert_array_equal(results[name], a)
 
 
+def test_products_of_matrix_instructions_are_parts() -> None:
+    """Subgroups multiply fragments beside workgroups that add rows; whole numbers are exact."""
+    rng = np.random.default_rng(3)
+    a, b = value("a", 32, 64, dtype=f16), value("b", 64, 48, dtype=f16)
+    feeds = {v: rng.integers(-2, 3, v.shape).astype(np.float32) for v in (a, b, X)}
+    one = Job(Graph({"product": ops.matmul(a, b), "rows": ops.sum(X, 1)}), feeds)
+    limits = TARGETS["cuda:sm_80"].limits
+    [step] = plan(one, limits).steps
+    assert [part.schedule and part.schedule.kind for part in step.parts] == ["grid_matrix", "grid_rows"]
+    for result, want in zip(interpreted(one, limits), one.oracle(), strict=True):
+        np.testing.assert_array_equal(result.reshape(want.shape), want)
+    buffers = {m.name: rng.integers(-2, 3, m.size).astype(m.dtype.numpy)
+               for m in step.kernel.memories if m.space == "global"}
+    results = {name: a.copy() for name, a in buffers.items()}
+    through_ptx(step.kernel, results, "sm_80")
+    interpret(step.kernel, buffers, subgroup=32)
+    for name, array in buffers.items():
+        np.testing.assert_array_equal(results[name], array)
+
+
 def test_one_launch_updates_all_weights() -> None:
     """Adam on weights of many sizes; the count of steps is a launch before them."""
     rng, feeds, updates = np.random.default_rng(5), dict[Value, np.ndarray](), dict[str, Value]()
@@ -228,3 +253,43 @@ def test_loops_join_the_kernels_of_an_iteration() -> None:
     assert whole.steps[loop.first].barrier
     agree(one, interpreted(one, SM_90), terms=100)
     agree(one, interpreted(one, SM_90, backwards=True), terms=100)
+
+
+def element_step(name: str, read: Location, write: Location) -> KernelStep:
+    """A kernel that doubles elements of the arena."""
+    b, count = Builder(name, i32), write.size // f32.bytes
+    b.memory("x", f32, read.size // f32.bytes), b.memory("y", f32, count, access="w")
+    b.workgroup = (4, 1, 1)
+    with b.loop(0, count // 4, kind="grid") as g, b.loop(0, 4, kind="block") as t:
+        at = b.add(b.mul(g, 4), t)
+        b.store("y", at, b.mul(b.load("x", at), 2.0))
+    return KernelStep(b.kernel(), (read, write), (False, True), 1.0,
+                      schedule=GridElementSchedule(4, 1))
+
+
+def arena(start: int, size: int) -> Location:
+    return Location("arena", start, size)
+
+
+@pytest.mark.parametrize(("reads", "launches"), [
+    ((arena(0, 64), arena(0, 64)), 1), ((arena(0, 64), arena(0, 32)), 2),
+    ((arena(0, 64), arena(64, 64)), 1), ((arena(0, 64), arena(32, 64)), 2)], ids=str)
+def test_buffers_are_shared_whole_or_not_at_all(reads: tuple[Location, Location],
+                                                launches: int) -> None:
+    """Not every driver binds overlapping parts of its memory to one kernel."""
+    steps = [element_step(f"k{k}", read, arena(256 * (k + 1), 32)) for k, read in enumerate(reads)]
+    result, _ = with_joined_launches(steps, [], SM_90)
+    assert len(result) == launches
+    bound = {*reads, *(s.locations[-1] for s in steps)} if launches == 1 else {*steps[0].locations}
+    assert {*result[0].locations} == bound and len(result[0].locations) == len(bound)
+    assert [p.kernel.name for s in result for p in s.parts] == ["k0", "k1"]
+
+
+def test_a_barrier_is_before_the_launch_that_its_kernel_is_in() -> None:
+    steps = [element_step(f"k{k}", arena(0, 64), arena(256 * (k + 1), 32)) for k in range(5)]
+    steps = [replace(s, barrier=k in (2, 3)) for k, s in enumerate(steps)]
+    loops = [LoopSpan(1, 5, 3)]  # the first kernel runs once
+    result, [loop] = with_joined_launches(steps, loops, SM_90)
+    assert [[p.kernel.name for p in s.parts] for s in result] == [["k0"], ["k1"], ["k2"], ["k3", "k4"]]
+    assert [s.barrier for s in result] == [False, False, True, True]
+    assert (loop.first, loop.end) == (1, 4)
