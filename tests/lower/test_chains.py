@@ -16,6 +16,8 @@ from tests.machines.fake_cuda import FakeCuda
 from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
+from ztorch.compile.explained import planned_kernels
+from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
 from ztorch.errors import InterpretError
 from ztorch.graph.autodiff import gradients
@@ -25,6 +27,7 @@ from ztorch.ir.kernel import Kernel, launch_grid
 from ztorch.lower import chains
 from ztorch.lower.chains import Meeting
 from ztorch.lower.grid.chain_kernels import COUNTER, chain_kernel
+from ztorch.tune.tuner import kernel_works
 
 WAYS = {"workgroup": Meeting(1, 0, False), "cluster": Meeting(4, 600, True), "launch": Meeting(4, 2000, False)}
 BARRIERS = {"workgroup": "barrier", "cluster": "cluster_barrier", "launch": "grid_barrier"}
@@ -171,6 +174,20 @@ def test_kernels_that_run_beside_others_are_in_no_chain(way: str) -> None:
 
     both = job(make, (32, 32), (8, 32))
     steps = plan_of(both.alone("j"), HOPPER)[0].steps
-    assert [[part.kernel.name.partition("_")[2][:3] for part in s.parts] for s in steps] == [["sum", "mat"], ["to_"]]
-    assert [s.barrier for s in steps] == [False, True]
+    assert [[part.key.partition("_")[2][:3] for part in s.parts] for s in steps] == [["sum", "mat"], ["sum", "max"]]
+    assert [s.in_turn for s in steps] == [s.barrier for s in steps] == [False, True]
     agree(both, interpreted(both, HOPPER, backwards=True))
+
+
+def test_kernels_of_a_chain_are_found_by_their_keys() -> None:
+    """By the tuner, by explanations and by schedules that users give; a kernel with one leaves its chain."""
+    target = TARGETS["cuda:sm_90a"]
+    graph = JOBS["layers"].alone("j")
+    [step] = plan_of(graph, target.limits)[0].steps
+    assert step.in_turn and len(step.parts) >= 4
+    planned = planned_kernels({"f": graph}, target)["f"]
+    assert [p.step.key.partition("/")[2] for p in planned] == [part.key.partition("/")[2] for part in step.parts]
+    assert {w.kernel.key for w in kernel_works({"f": graph}, target)} <= {p.step.key for p in planned} != set()
+    last = planned[-1].step
+    compiled = compile_functions({"f": graph}, target, "chain", schedules={last.key: last.schedule})
+    assert len(compiled.plans["f"].steps) > 1

@@ -193,4 +193,5 @@ def _joined(parts: Sequence[KernelStep], way: Meeting, params: Params) -> Kernel
     origin = tuple(dict.fromkeys(layer for part in parts for layer in part.kernel.origin))
     return KernelStep(replace(kernel, origin=origin), tuple(locations), tuple(writes),
                       math.fsum(part.cycles for part in parts), parts[0].barrier,
-                      key=f"{parts[0].key.partition('/')[0]}/{name}")
+                      key=f"{parts[0].key.partition('/')[0]}/{name}", joined=tuple(parts),
+                      in_turn=True)

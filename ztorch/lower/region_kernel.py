@@ -51,6 +51,7 @@ class KernelStep:
     tuned: bool = False  # whether the schedule was measured
     unmet: tuple[str, ...] = ()  # a sentence for each user hint that it does not follow
     joined: tuple[KernelStep, ...] = ()  # the steps that are one launch; empty: only this one
+    in_turn: bool = False  # whether these run one after another: it is a chain
     region_kernel: RegionKernel | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -33,6 +33,6 @@ def together(parts: Sequence[KernelPrediction]) -> KernelPrediction:
 
 def renamed(prediction: KernelPrediction, step: KernelStep) -> KernelPrediction:
     """The record for a step with the same code and other names."""
-    parts = [replace(p, name=part.kernel.name)
-             for p, part in zip(prediction.joined, step.joined, strict=True)]
+    parts = [replace(p, name=part.kernel.name)  # those of a chain are not predicted by themselves
+             for p, part in zip(prediction.joined, step.joined, strict=not step.in_turn)]
     return replace(prediction, name=step.kernel.name, joined=tuple(parts))

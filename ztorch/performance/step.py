@@ -188,7 +188,7 @@ class _Predictions:
         predict = partial(predict_kernel, kernel, grid, self.gpu, cached=self.cached,
                           registers=resources.registers if resources else None,
                           spilled=resources.spilled if resources else None)
-        if not step.joined:
+        if not step.joined or step.in_turn:
             return predict()
         ends = [*accumulate(group_count(part.kernel) for part in step.joined)]
         return together([predict(part=range(first, end)) for first, end in pairwise([0, *ends])])
