@@ -25,7 +25,8 @@ opcode into others with the same meaning (a polynomial for `exp`, a guarded mach
 `div`). *no*: there is no rewriting, and a model that needs the opcode does not compile. A cell is
 about float32, or int32 for opcodes without floats, and names the dtypes that differ. The first
 table lists the dtypes that a target lacks. If a cell says *via* for 16-bit floats, they are
-computed in float32; 8- and 16-bit integers are computed in 32 bits.
+computed in float32; 8- and 16-bit integers are computed in 32 bits. `cuda:c:sm_90a`, CUDA C++ for
+a chip, has what `cuda:sm_90a` has, and so on.
 """
 
 
@@ -61,7 +62,7 @@ def words_part(groups: Sequence[Sequence[Target]]) -> list[str]:
 def matrices_part() -> list[str]:
     """The shapes of matrices that targets can multiply (`mma`)."""
     targets_of: dict[str, list[str]] = {}
-    for t in TARGETS.values():
+    for t in listed():
         if t.limits.grid is not None and t.limits.grid.mma_shapes:
             shapes = ", ".join(f"`{s}`" for s in t.limits.grid.mma_shapes)
             targets_of.setdefault(shapes, []).append(t.name)
@@ -97,10 +98,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [lines[0], "| --- " * len(head) + "|", *lines[1:]]
 
 
+def listed() -> list[Target]:
+    """The targets without CUDA C++ for a chip, whose words are those of PTX for it."""
+    return [t for t in TARGETS.values() if not t.name.startswith("cuda:c:")]
+
+
 def grouped() -> list[list[Target]]:
     """Groups of targets with the same language and opcodes; the first of each stands for all."""
     groups: dict[tuple, list[Target]] = {}
-    for t in TARGETS.values():
+    for t in listed():
         if t.backend != "dummy":  # which computes nothing
             key = (t.backend, t.template_suffix, t.limits.grid is not None,
                    tuple(opcode_cells(t).items()))

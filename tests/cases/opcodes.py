@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,11 @@ def opcodes_of(d: DType) -> Iterator[str]:
     for opcode in SCALAR:
         if d.kind in OPCODES[opcode].kinds and opcode != "fma" and results(opcode, d):
             yield opcode
+
+
+def threaded(kernel: Kernel) -> Kernel:
+    """The kernel with a thread for each trip of its only loop."""
+    stop = next(i for i in kernel.body if i.opcode == "loop").args[1].number
+    body = tuple(replace(i, attrs={"kind": "block"}) if i.opcode == "loop" else i
+                 for i in kernel.body)
+    return replace(kernel, body=body, workgroup=(stop, 1, 1))

@@ -49,15 +49,18 @@ def test_ops_without_spills() -> None:
     assert not any(spilled for _, spilled, _ in taken.values())
 
 
-def test_a_model_is_exported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("device", "chip"), [("cuda:c", "c"), ("cuda:c:sm_80", "sm_80")])
+def test_a_model_is_exported(device: str, chip: str, tmp_path: Path) -> None:
     model = zt.Sequential([zt.Input((7,)), zt.layers.Dense(5, activation="gelu"), zt.layers.Dense(3)])
-    model.export(tmp_path / "model.zt", device="cuda:c", batch_size=4, loss="mse", optimizer="adam", train=True)
+    with zt.settings.using(cubin=True):
+        model.export(tmp_path / "model.zt", device=device, batch_size=4, loss="mse", optimizer="adam", train=True)
     made, = open_artifact(tmp_path / "model.zt").targets
     code = bytes(made.code)
-    assert made.spec.arch == "c" and len(made.spec.entries) > 5
+    assert made.spec.arch == chip and len(made.spec.entries) > 5
     for name, at, size, *_ in made.spec.entries:
-        part = code[at:at + size]
-        assert part.endswith(b"\0") and f".entry {name}(".encode() in part
+        text, end, machine_code = code[at:at + size].partition(b"\0")
+        assert end and f".entry {name}(".encode() in text
+        assert machine_code[:4] == (b"" if chip == "c" else b"\x7fELF")
 
 
 def test_wide_accesses_and_plain_products_survive_the_compiler() -> None:
@@ -65,9 +68,9 @@ def test_wide_accesses_and_plain_products_survive_the_compiler() -> None:
     b = Builder("wide", i32)
     b.memory("x", f32, 4)
     b.memory("y", f32, 4, access="w")
-    four = b.load("x", 0, lanes=4)
+    four = b.load("x", 0, lanes=4, align=16)
     parts = [b.extract(four, k) for k in range(4)]
-    b.store("y", 0, b.join(b.add(b.mul(parts[0], parts[1]), parts[2]), *parts[1:]))
+    b.store("y", 0, b.join(b.add(b.mul(parts[0], parts[1]), parts[2]), *parts[1:]), align=16)
     code = through_nvrtc(rendered([b.kernel()], TARGET)[0])
     assert "ld.global.nc.v4.f32" in code and "st.global.v4.f32" in code
     assert "mul.rn.f32" in code and "fma" not in code

@@ -108,7 +108,7 @@ def test_figures(chip: str, pytestconfig: pytest.Config) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", in_part(
-    t.chip for t in TARGETS.values() if t.backend == "cuda" and t.limits.grid.mma_shapes))
+    t.chip for t in TARGETS.values() if t.assembler == "ptx" and t.limits.grid.mma_shapes))
 def test_matrix_products_are_accepted(chip: str) -> None:
     """Every shape and layout, from shared memory and not; and whole products, without spills."""
     target = TARGETS[f"cuda:{chip}"].with_precision("tf32")

@@ -208,6 +208,8 @@ def test_no_target_repeats_a_rule(name: str) -> None:
                  "min_int", "mulhi_u32"},
         "ptx": {"cast_f32_to_i32", "cast_f32_to_u32", "abs", "max_int", "min_int", "mulhi"},
         "ptx80": {"max_f32", "min_f32"}, "ptx90a": {"div_f32"},
+        "cuda": {"cast_f32_to_i32", "cast_f32_to_u32", "abs_int", "max_int", "min_int", "mulhi_u64"},
+        "cuda80": {"max_f32", "min_f32"}, "cuda90a": {"div_f32"},
         "spirv": {"abs", "mulhi"}, "spirv_cl": {"abs", "mulhi"}, "clike": {"mulhi_u32"},
         "opencl": {"mulhi"}, "wgsl": {"abs"},
         "dummy": {"div", "rem", "min", "max", "abs", "mulhi", "cast"}}

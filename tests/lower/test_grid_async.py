@@ -104,7 +104,7 @@ def test_where_they_are_chosen() -> None:
     assert kind(job(plain, (16, 128), (128, 64), d=f16)) == "grid_matrix"  # a quarter of the least tile
     assert kind(job(plain, (128, 128), (128, 128), d=f32)) == "grid_product"
     for t in TARGETS.values():
-        if t.limits.grid is not None and t.name != "cuda:sm_90a":
+        if t.limits.grid is not None and t.chip != "sm_90a":
             assert not t.limits.grid.asynchronous_products
 
 

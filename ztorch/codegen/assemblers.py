@@ -10,7 +10,7 @@ from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.host.processor import usable_cores
 
-IN_THREADS = ("ptx",)  # assemblers that can run in several threads at once
+IN_THREADS = ("ptx", "nvrtc")  # assemblers that can run in several threads at once
 
 
 def assemble_text(text: str, target: Target) -> bytes:

@@ -1,31 +1,46 @@
 """Compiles CUDA C++ to PTX with NVRTC, NVIDIA's run-time compiler, which needs no GPU.
 
-The PTX is for the oldest supported chip, so a driver can assemble it for any chip, but the driver
-must be as new as NVRTC. Code for a named chip is rendered as PTX directly, which older drivers
-accept.
+The PTX of `cuda:c` is for the oldest supported chip, so a driver can assemble it for any chip, but
+the driver must be as new as NVRTC. That of a named chip has all its instructions. Kernels that are
+rendered as PTX directly are accepted by older drivers, too.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
+from ztorch.codegen import ptx
 from ztorch.codegen.object_cache import cached
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.machines.chips import chips_of
 
+ALL_CHIPS = "c"  # the chip of code for every chip
+
 
 def assemble(text: str, target: Target) -> bytes:
-    """The PTX of a module, with the final zero byte that the driver requires."""
-    options = _options(target.backend)
-    return cached(("nvrtc", _version(), *options, text), lambda: compiled(text, options))
+    """The PTX of a module, with the final zero byte that the driver requires. Behind that of a
+    named chip follows its machine code, as for kernels that are rendered as PTX."""
+    code = ptx_text(text, target)
+    return code.encode() + b"\0" if target.chip == ALL_CHIPS else ptx.assemble(code, target)
 
 
 def assembly(text: str, target: Target) -> str:
-    """The PTX of one or several modules, for display."""
+    """The machine code of one or several modules for display; for all chips, their PTX."""
     modules = [f"namespace {part}" for part in text.split("namespace ")[1:]]
-    return "\n".join(assemble(m, target).rstrip(b"\0").decode() for m in modules)
+    code = "\n".join(ptx_text(m, target) for m in modules)
+    return code if target.chip == ALL_CHIPS else ptx.assembly(code, target)
+
+
+def ptx_text(text: str, target: Target) -> str:
+    """The PTX of a module."""
+    options = _options(target)
+    code = cached(("nvrtc", _version(), *options, text), lambda: compiled(text, options))
+    isa = dict(target.frame_data)["version"]
+    return re.sub(r"^\.version \S+", f".version {isa}", code.rstrip(b"\0").decode(), count=1,
+                  flags=re.MULTILINE)
 
 
 def compiled(text: str, options: tuple[str, ...]) -> bytes:
@@ -43,9 +58,9 @@ def compiled(text: str, options: tuple[str, ...]) -> bytes:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _options(backend: str) -> tuple[str, ...]:
-    oldest = chips_of(backend)[0].name.replace("sm", "compute")
-    return f"--gpu-architecture={oldest}", "--std=c++17"
+def _options(target: Target) -> tuple[str, ...]:
+    chip = chips_of(target.backend)[0].name if target.chip == ALL_CHIPS else target.chip
+    return f"--gpu-architecture={chip.replace('sm', 'compute')}", "--std=c++17"
 
 
 def _read(program: Any, size: Any, read: Any) -> bytes:

@@ -19,6 +19,7 @@ from ztorch.codegen.object_cache import cached
 from ztorch.codegen.targets import Target
 from ztorch.errors import Unsupported
 from ztorch.host import settings
+from ztorch.machines.chips import chips_of
 
 
 def assemble(text: str, target: Target) -> bytes:
@@ -34,6 +35,17 @@ def assemble(text: str, target: Target) -> bytes:
 def _with_cubin(text: str, chip: str) -> bytes:
     text, code, _ = without_spills(text, chip)
     return text.encode() + b"\0" + code
+
+
+def assembles(target: Target) -> bool:
+    """Whether NVIDIA's assembler makes the machine code of a target: of PTX, and of CUDA C++ for a
+    chip.
+
+    >>> from ztorch.codegen.targets import TARGETS
+    >>> [name for name in ("cuda:sm_80", "cuda:c:sm_80", "cuda:c") if assembles(TARGETS[name])]
+    ['cuda:sm_80', 'cuda:c:sm_80']
+    """
+    return target.backend == "cuda" and any(c.name == target.chip for c in chips_of("cuda"))
 
 
 def reallocates_registers(text: str) -> bool:

@@ -101,6 +101,15 @@ def _cuda(chip: Chip) -> Target:
                   declares_registers=True, one_module_per_kernel=True)
 
 
+def _cuda_cpp(chip: Chip) -> Target:
+    """The same kernels as those of `_cuda`, as CUDA C++."""
+    assembly = _cuda(chip)
+    folders = tuple(f.replace("ptx", "cuda") for f in assembly.template_folders if f != "ptx")
+    return replace(assembly, name=f"cuda:c:{chip.name}",
+                   template_folders=(*folders, "cuda75", "cuda", "cpp", "clike"),
+                   template_suffix="c", assembler="nvrtc", declares_registers=False)
+
+
 # AMD's GPUs count the threads of a launch in 32 bits, which limits the number of groups.
 _ROCM_GRID = GridLimits(threads=1024, shared_bytes=64 * 1024, max_groups=(1 << 22) - 1,
                         max_buffers=256, max_buffer_bytes=_ADDRESS_SPACE_BYTES, compute_units=100,
@@ -151,7 +160,9 @@ def table() -> dict[str, Target]:
         *map(_cuda, chips_of("cuda")),
         Target("cuda:c", ("cuda", "cpp", "clike"), "c", Limits(0, 255, True, grid=_CUDA_GRID),
                missing_opcodes=FMOD, backend="cuda", chip="c", assembler="nvrtc",
+               frame_data=(("version", chips_of("cuda")[0].isa), ("early", False)),
                one_module_per_kernel=True),  # CUDA C++, for all chips
+        *map(_cuda_cpp, chips_of("cuda")),
         *map(_rocm, chips_of("rocm")),
         Target("rocm:hip", ("hip", "cpp", "clike"), "c",  # text, for all chips
                Limits(0, 128, True, grid=_ROCM_GRID),

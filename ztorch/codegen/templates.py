@@ -13,6 +13,7 @@ import jinja2
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateNotFound
 
 from ztorch.abi import FOREIGN_FUNCTIONS
+from ztorch.codegen.inline_assembly import inlined
 from ztorch.codegen.object_cache import cached
 from ztorch.codegen.targets import Target
 from ztorch.dtypes import ALL, DType, Spelled
@@ -75,6 +76,7 @@ def environment(root: str = "") -> Environment:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
     jinja.globals["foreign_functions"] = FOREIGN_FUNCTIONS
     jinja.globals["names"] = {language: dtype_names(language) for language in Spelled._fields}
+    jinja.globals["inlined"] = inlined
     return jinja
 
 

@@ -199,11 +199,13 @@ def gpu_by_short_name(name: str) -> Gpu | None:
 
 
 def gpus_of(target: str) -> tuple[Gpu, ...]:
-    """The GPUs that run the code of a target. Those whose best target it is come first.
+    """The GPUs that run the code of a target. Those whose best target it is come first. CUDA C++
+    for a chip runs where other code for it does.
 
-    >>> [g.name for g in gpus_of("cuda:sm_89")]
-    ['L4', 'RTX 4090']
+    >>> [g.name for g in gpus_of("cuda:sm_89")], gpus_of("cuda:c:sm_80")[0].name
+    (['L4', 'RTX 4090'], 'A100')
     """
+    target = target.replace("cuda:c:", "cuda:")
     running = [g for g in GPUS.values() if target in g.targets]
     return tuple(sorted(running, key=lambda g: g.targets.index(target)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ztorch.codegen import ptx
+from ztorch.codegen import nvrtc, ptx
 from ztorch.codegen.nvidia_programs import installed
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels
@@ -23,13 +23,14 @@ class KernelResources(NamedTuple):
 
 def assembled_modules(kernels: Mapping[int, Kernel],
                       target: Target) -> tuple[list[str], dict[int, str]]:
-    """The texts that an assembler takes for kernels, at most two, and the symbols of the kernels,
-    by the keys of `kernels`. Text that only ptxas assembles is missing if it is not installed.
+    """The texts of PTX that an assembler takes for kernels, at most two, and the symbols of the
+    kernels, by the keys of `kernels`. Text that only ptxas assembles is missing if it is not
+    installed.
 
     Raises:
         Unsupported: The target is not NVIDIA's.
     """
-    if target.assembler != "ptx":
+    if not ptx.assembles(target):
         raise Unsupported(f"{target.name}: only NVIDIA's assembler reports registers; omit "
                           "--assemble to estimate them")
     rendered = Kernels(target)
@@ -40,7 +41,8 @@ def assembled_modules(kernels: Mapping[int, Kernel],
         group = [k for k in rendered.rendered
                  if ptx.reallocates_registers(k["body"]) == needs_ptxas]
         if group and (installed("ptxas") or not needs_ptxas):
-            texts.append(rendered.module(group))
+            text = rendered.module(group)
+            texts.append(nvrtc.ptx_text(text, target) if target.assembler == "nvrtc" else text)
     return texts, {key: rendered.rendered[n]["symbol"] for key, n in numbers.items()}
 
 

@@ -56,7 +56,7 @@ MAX_GRID = (1 << 31) - 1  # workgroups along one axis
 SIZE, COUNT = Whole(0, MAX_BYTES), Whole(1, MAX_BYTES)
 SHAPE = ListOf(COUNT, MAX_AXES, f"a shape of at most {MAX_AXES} axes")
 CYCLES = Real(0, 1e300, "a number, zero or more")
-TARGET_NAME = String(r"[a-z0-9][a-z0-9._\-]*(:[a-z0-9_\-]+)?",
+TARGET_NAME = String(r"[a-z0-9][a-z0-9._\-]*(:[a-z0-9_\-]+){0,2}",
                      "the name of a target, such as 'avx2'")
 BACKEND_NAME = String("[a-z]+", "the name of a backend, such as 'cpu'")
 KERNEL_NAME = String("[A-Za-z_][A-Za-z0-9_]*", "the name of a kernel")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from ztorch.codegen import ptx
 from ztorch.codegen.targets import Target
 from ztorch.compile.kernels import Kernels, in_words
 from ztorch.compile.tuned_files import MOST_SECONDS, machine_of, usual_threads
@@ -121,7 +122,7 @@ class PredictedClock(Clock):
         tells registers and spills."""
         nbytes = sum(m.size * m.dtype.bytes for m in kernel.memories if m.space == "global")
         registers = None
-        if final and self.target.assembler == "ptx":
+        if final and ptx.assembles(self.target):
             try:
                 resources = assembled_resources({0: kernel}, self.target).get(0)
             except Unsupported:  # the assembler is missing, or refuses the kernel

@@ -14,7 +14,7 @@ from tests.cases import oracle
 from tests.cases.covering import pairs, share
 from tests.cases.grid import ELEMENTWISE, REDUCING, job
 from tests.cases.grouping import together
-from tests.cases.opcodes import array, edges, kernel_for, numbers, opcodes_of, same
+from tests.cases.opcodes import array, edges, kernel_for, numbers, opcodes_of, same, threaded
 from tests.cases.random_kernels import random_buffers, random_kernel
 from tests.cases.vectors import stores
 from tests.machines.ptx.parse import parse
@@ -23,18 +23,10 @@ from tests.parity import answer, plan_of
 from ztorch.dtypes import ALL, DType, bf16, boolean, f16, f32, f64, i32, u8
 from ztorch.ir.builder import Builder
 from ztorch.ir.interpret import interpret
-from ztorch.ir.kernel import Kernel, Operand
+from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits, Limits
 
 CHIPS = ("sm_75", "sm_90")
-
-
-def threaded(kernel: Kernel) -> Kernel:
-    """The kernel with a thread for each trip of its only loop."""
-    stop = next(i for i in kernel.body if i.opcode == "loop").args[1].number
-    body = tuple(replace(i, attrs={"kind": "block"}) if i.opcode == "loop" else i
-                 for i in kernel.body)
-    return replace(kernel, body=body, workgroup=(stop, 1, 1))
 
 
 @pytest.mark.parametrize(("d", "chip"), pairs(ALL, CHIPS, [(d, CHIPS[-1]) for d in ALL]), ids=str)

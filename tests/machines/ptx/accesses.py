@@ -82,16 +82,21 @@ class Accesses(Registers):
             data[elements] = v
         return store
 
+    def base(self, at: Address, bits: int, text: str) -> Callable[[], np.ndarray]:
+        """Reads the address before its offset: of a register, or of an array."""
+        if isinstance(at.base, Symbol):
+            place = self.special(at.base.name, bits)
+            return lambda: place
+        return self.source(at.base, bits, text)
+
     def places_of(self, i: Instruction, at: Address, through: bool = False
                   ) -> Callable[[np.ndarray | None], tuple[np.ndarray, np.ndarray]]:
         """The elements that an access reaches, and the memory that they are in."""
         name, space, kind = i.opcode[0], i.opcode[1], i.opcode[-1]
-        assert isinstance(at.base, Register)
-        base = self.source(at.base, at.base.bits, i.text)
-        if at.base.bits != (64 if space == "global" else 32):
-            raise PtxError(f"{i.text}: an address of {at.base.bits} bits")
+        bits = 64 if space == "global" else 32
+        base = self.base(at, bits, i.text)
         size, raw = BITS[kind] // 8, RAW[BITS[kind]]
-        offset = np.array(at.offset).astype(RAW[at.base.bits])
+        offset = np.array(at.offset).astype(RAW[bits])
 
         def place(live: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
             address = base() + offset
@@ -134,8 +139,7 @@ class Accesses(Registers):
         if not (isinstance(at, Address) and isinstance(pack, Pack)
                 and len(pack.parts) == count and count * size <= 16):
             raise PtxError(i.text)
-        assert isinstance(at.base, Register)
-        base = self.source(at.base, at.base.bits, i.text)
+        base = self.base(at, 64 if i.opcode[1] == "global" else 32, i.text)
         plain = tuple(m for m in i.opcode if m not in ("v2", "v4"))
         places = [Address(at.base, at.offset + k * size) for k in range(count)]
         each = [self.access(Instruction(plain, pair if i.opcode[0] == "ld" else pair[::-1],

@@ -132,16 +132,28 @@ class Registers:
         linear = self.block if which == "ctaid" else self.number % self.size
         return (linear // math.prod(extent[:k]) % extent[k]).astype(RAW[bits])
 
+    @staticmethod
+    def one(numbers: np.ndarray, live: np.ndarray | None, text: str) -> np.integer:
+        """The number that all threads at work have."""
+        first, *others = np.unique(numbers if live is None else numbers[live])
+        if others:
+            raise PtxError(f"{text}: threads differ")
+        return first
+
     def shuffle(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
         d, x, distance, clamp, members = i.operands
-        if i.opcode != ("shfl", "sync", "bfly", "b32") or (clamp, members) != (
-                Literal(31), Literal(0xFFFFFFFF)) or not isinstance(distance, Literal):
+        if i.opcode != ("shfl", "sync", "bfly", "b32"):
             raise PtxError(i.text)
-        read, place = self.source(x, 32, i.text), np.arange(WARP) ^ distance.number
+        read, *same = (self.source(o, 32, i.text) for o in (x, distance, clamp, members))
         if self.size % WARP:
             raise PtxError(f"{self.entry.name}: a shuffle in a block of {self.size} threads")
 
         def work(live: np.ndarray | None) -> None:
+            apart, last, mask = (numbers[0] if numbers.size == 1 else self.one(numbers, live, i.text)
+                                 for numbers in (r() for r in same))
+            if (last, mask) != (31, 0xFFFFFFFF):
+                raise PtxError(i.text)
+            place = np.arange(WARP) ^ int(apart)
             if live is not None:
                 some = live.reshape(-1, WARP)
                 if (some.any(1) != some.all(1)).any():

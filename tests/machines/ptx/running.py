@@ -8,8 +8,10 @@ import numpy as np
 
 from tests.machines.ptx.machine import launch
 from tests.machines.ptx.memory import GlobalMemory
+from tests.machines.ptx.nvrtc import respelled
 from tests.machines.ptx.parse import Program, parse
 from tests.machines.ptx.tensor_maps import TensorMap
+from ztorch.codegen import nvrtc
 from ztorch.codegen.render import renderer, shared_offsets
 from ztorch.codegen.targets import TARGETS
 from ztorch.ir.kernel import Kernel
@@ -18,7 +20,7 @@ from ztorch.ir.verify import verify
 from ztorch.lower.passes import decompose, launched
 
 STATIC = TARGETS["cuda:sm_80"].limits.grid.declared_shared_bytes
-CHIPS = tuple(t.chip for t in TARGETS.values() if t.backend == "cuda")
+CHIPS = tuple(t.chip for t in TARGETS.values() if t.assembler == "ptx")
 
 
 def spoken(kernel: Kernel, chip: str) -> Kernel:
@@ -29,12 +31,14 @@ def spoken(kernel: Kernel, chip: str) -> Kernel:
 
 
 def rendered(kernels: Iterable[Kernel], chip: str) -> str:
-    """One module of kernels that still have their grid and block loops; named k0, k1, ..."""
+    """One module of kernels that still have their grid and block loops; named k0, k1, ... With a chip such as
+    c:sm_80 it goes through CUDA C++ and NVRTC."""
     target = TARGETS[f"cuda:{chip}"]
     words = renderer(target)
     parts = [{**words.kernel(launched(spoken(kernel, chip))[0]), "symbol": f"k{k}"}
              for k, kernel in enumerate(kernels)]
-    return words.frame(kernels=parts, chip=chip, limits=target.limits.grid, **dict(target.frame_data))
+    text = words.frame(kernels=parts, chip=target.chip, limits=target.limits.grid, **dict(target.frame_data))
+    return respelled(nvrtc.ptx_text(text, target)) if target.assembler == "nvrtc" else text
 
 
 def run(kernel: Kernel, buffers: Mapping[str, np.ndarray], program: Program, name: str = "k0",

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from tests.machines.ptx import compiled_words
 from tests.machines.ptx.fused import fma64
 from tests.machines.ptx.parse import BITS, Instruction, PtxError
 from ztorch.dtypes import DType, bf16, dtype, from_storage, to_storage
@@ -37,6 +38,8 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
     """An instruction's function, and how many bits it reads of each operand and writes."""
     if i.opcode == ("cvt", "rna", "tf32", "f32"):
         return _to_tf32, (32,), 32
+    if i.opcode in compiled_words.WORDS:
+        return compiled_words.WORDS[i.opcode]
     name, *how = i.opcode
     kind = how[-1]
     how = how[:-1]
@@ -62,10 +65,12 @@ def meaning(i: Instruction) -> tuple[Meaning, tuple[int, ...], int]:
     key = (name, *(() if is_float else how))
     if key in (("add",), ("sub",)) or key == ("mul", "lo") or (key == ("mul",) and is_float):
         return _typed(SIMPLE[name], d), (bits, bits), bits
-    if key == ("mul", "hi") and kind[0] == "u":
-        return (lambda a, b: _high(a, b, bits)), (bits, bits), bits
+    if key == ("mul", "hi"):
+        return (lambda a, b: _high(a.view(d), b.view(d), bits)), (bits, bits), bits
     if key == ("mad", "lo"):
         return _typed(lambda a, b, c: a * b + c, d), (bits,) * 3, bits
+    if (name, how, kind[0]) == ("rcp", ["rn"], "f"):
+        return _typed(np.reciprocal, d), (bits,), bits
     if key == ("mad", "wide") and kind == "s32":
         return (lambda a, b, c: (a.view(np.int32).astype(np.int64) * b.view(np.int32) + c.view(np.int64)
                                  ).view(np.uint64)), (32, 32, 64), 64
@@ -129,10 +134,11 @@ def _compare(how: list[str], kind: str, i: Instruction) -> Meaning:
 
 
 def _high(a: np.ndarray, b: np.ndarray, bits: int) -> np.ndarray:
-    if bits == 32:
-        return ((a.astype(np.uint64) * b) >> np.uint64(32)).astype(np.uint32)
+    if bits < 64:
+        wide = np.dtype(f"{a.dtype.kind}{bits // 4}")
+        return ((a.astype(wide) * b) >> wide.type(bits)).astype(a.dtype).view(UNSIGNED[bits])
     a, b = np.broadcast_arrays(a, b)
-    return np.array([(int(x) * int(y)) >> 64 for x, y in zip(a, b, strict=True)], np.uint64)
+    return np.array([(int(x) * int(y)) >> 64 & (1 << 64) - 1 for x, y in zip(a, b, strict=True)], np.uint64)
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -142,12 +148,12 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     q, r = a // safe, a % safe
     if a.dtype.kind == "i":
         q = q + ((r != 0) & ((a < 0) != (safe < 0)))
-    return np.where(odd, np.array(0x5A5A5A5A, a.dtype), q).astype(a.dtype)
+    return np.where(odd, np.array(0x5A5A5A5A).astype(a.dtype), q).astype(a.dtype)
 
 
 def _rest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     odd = (b == 0) | ((b == -1) & (a == np.iinfo(a.dtype).min)) if a.dtype.kind == "i" else b == 0
-    return np.where(odd, np.array(0x5A5A5A5A, a.dtype), a - _quotient(a, b) * b).astype(a.dtype)
+    return np.where(odd, np.array(0x5A5A5A5A).astype(a.dtype), a - _quotient(a, b) * b).astype(a.dtype)
 
 
 def _rough(x: np.ndarray, root: bool) -> np.ndarray:

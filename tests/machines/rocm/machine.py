@@ -167,6 +167,9 @@ using std::fabs, std::rint, std::floor, std::ceil, std::trunc, std::sqrt, std::f
 static float __fmul_rn(float a, float b) { return a * b; }
 static double __dmul_rn(double a, double b) { return a * b; }
 static float __fsqrt_rn(float a) { return std::sqrt(a); }
+static int __float2int_rz(float a) { return a != a ? 0 : a >= 0x1p31f ? 2147483647 : a <= -0x1p31f ? -2147483647 - 1 : int(a); }
+static unsigned __float2uint_rz(float a) { return !(a > 0) ? 0 : a >= 0x1p32f ? ~0u : unsigned(a); }
+static unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned __int128)a * b >> 64; }
 struct { struct { operator int() { return zt_workgroup_id_x(); } } x; struct { operator int() { return zt_workgroup_id_y(); } } y;
          struct { operator int() { return zt_workgroup_id_z(); } } z; } blockIdx;
 struct { struct { operator int() { return zt_workitem_id_x(); } } x; struct { operator int() { return zt_workitem_id_y(); } } y;
