@@ -17,10 +17,12 @@ from ztorch.ops.complex_orthogonal import decomposed
 from ztorch.ops.complex_values import ComplexValue, complex_op
 from ztorch.ops.control import scan
 from ztorch.ops.eigen import diagonals, inverse_differences
-from ztorch.ops.jacobi import LARGEST, rotation, sweeps
+from ztorch.ops.jacobi import rotation, sweeps
 from ztorch.ops.matrices import axes_of_matrices
 from ztorch.ops.reduction import Axes
 from ztorch.ops.singular import no_gradient
+
+LARGEST = 32  # columns: tested up to here; the number of rounds grows with the square
 
 
 def _check(name: str, x: ComplexValue, square: bool) -> None:

@@ -14,7 +14,6 @@ from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
 from ztorch.graph.value import Op, Value
 from ztorch.ops.jacobi import diagonalized, small
-from ztorch.ops.linear_algebra import LARGEST
 from ztorch.ops.orthogonal import decomposed
 
 _SYMMETRIC = np.array([[2.0, 0.3], [0.3, -1.0]])
@@ -59,7 +58,7 @@ def eigh(x: Value) -> tuple[Value, Value]:
         >>> np.round(values, 9).tolist()
         [-1.0, 4.0]
     """
-    symmetric = _mirrored(small("eigh", x, square=True, largest=LARGEST))
+    symmetric = _mirrored(small("eigh", x, square=True))
     values, vectors = _of_symmetric(symmetric)
     if not x.dtype.is_float:
         return values, vectors

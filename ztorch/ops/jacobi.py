@@ -18,24 +18,24 @@ from ztorch.ops.control import scan
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.reduction import widened
 
-LARGEST = 32  # columns: tested up to here; the number of rounds grows with the square
+LARGEST = 512  # columns: the number of rotations grows with the square
 
 
-def small(name: str, x: Value, square: bool, largest: int = LARGEST) -> Value:
+def small(name: str, x: Value, square: bool) -> Value:
     """Float matrices that rotations support; 16-bit floats as float32.
 
     Raises:
         ShapeError: They are not such matrices.
-        Unsupported: Their smaller dimension is above the largest that is supported.
+        Unsupported: Their smaller dimension is above LARGEST.
     """
     [x] = as_floats(x)
     if x.rank < 2 or 0 in x.shape[-2:] or (square and x.shape[-1] != x.shape[-2]):
         raise shape_error(f"ops.{name} needs {'square ' if square else ''}matrices with elements, "
                           "not", x.shape)
-    if min(x.shape[-2:]) > largest:
+    if min(x.shape[-2:]) > LARGEST:
         raise Unsupported(f"ops.{name} of {x.shape[-2]} x {x.shape[-1]} matrices of {x.dtype}: "
-                          f"at most {largest} rows or columns are supported; use NumPy on the "
-                          "array, or ops.qr, which takes larger ones")
+                          f"at most {LARGEST} rows or columns are supported; use NumPy on the "
+                          "array")
     return widened(x)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +36,7 @@ def pinv(x: Value, rcond: float | None = None, rtol: float | None = None) -> Val
     """The pseudoinverse of matrices (Moore and Penrose): the inverse on the rows they span.
 
     Args:
-        x: Float matrices `(..., m, n)` whose smaller dimension is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension is up to 512.
         rcond: Singular values up to this share of the largest one count as 0. `None` for the
             larger size times the dtype's rounding error. Default: `None`.
         rtol: The same by the name of the array API. Default: `None`.
@@ -84,7 +82,7 @@ def lstsq(a: Value, b: Value, rcond: float | None = None) -> Value:
     """The smallest x for which `a @ x` is nearest to b, by the sum of squares.
 
     Args:
-        a: Float matrices `(..., m, n)` whose smaller dimension is up to 32.
+        a: Float matrices `(..., m, n)` whose smaller dimension is up to 512.
         b: Matrices `(..., m, k)`, or a vector `(m,)`, of the same dtype.
         rcond: Singular values of `a` up to this share of the largest one count as 0. `None` for the
             larger size times the dtype's rounding error. Default: `None`.
@@ -124,15 +122,19 @@ def lstsq(a: Value, b: Value, rcond: float | None = None) -> Value:
 def _least_squares(a: Value, b: Value, share: float) -> Value:
     """By the QR decomposition, unless singular values may count as 0.
 
-    The norms of a triangle and its inverse, by the sum of squares, are at least the largest
-    singular value and the reciprocal of the smallest one.
+    The norm of the triangle's inverse, by the sum of squares, is at least the reciprocal of the
+    smallest singular value. That of the triangle times its transpose is at least the square of the
+    largest one, and nearer to it than the norm of the triangle would be.
     """
     flat = a.shape[-2] < a.shape[-1]
     tall = OPS.matrix_transpose(a) if flat else a
     q, r = decomposed(tall, tall.shape[-1])
     inverse = inverse_of_lower(OPS.matrix_transpose(r))  # of the transpose
-    lengths = (OPS.sqrt(OPS.sum(x * x, axis=(-2, -1))) for x in (r, inverse))
-    regular = OPS.all(OPS.less(functools.reduce(operator.mul, lengths) * share, 1.0))
+    size = OPS.max(OPS.abs(r), axis=(-2, -1), keepdims=True)  # so that no square overflows
+    scaled = r / OPS.where(OPS.equal(size, 0.0), 1.0, size)
+    square = OPS.matmul(scaled, OPS.matrix_transpose(scaled))
+    first, second = (OPS.sqrt(OPS.sum(x * x, axis=(-2, -1))) for x in (square, inverse * size))
+    regular = OPS.all(OPS.less(OPS.sqrt(first) * second * share, 1.0))
     transposes = map(OPS.matrix_transpose, (inverse, q))
     factors = (q, inverse) if flat else tuple(transposes)
 
@@ -152,7 +154,7 @@ def matrix_rank(x: Value, tol: float | None = None, rtol: float | None = None) -
     """The number of singular values that are not 0, but for rounding.
 
     Args:
-        x: Float matrices `(..., m, n)` whose smaller dimension is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension is up to 512.
         tol: Singular values up to this number count as 0. `None` leaves it to `rtol`. Default:
             `None`.
         rtol: Singular values up to this share of the largest one count as 0. `None` for the larger
@@ -179,7 +181,7 @@ def condition_number(x: Value, p: float | str | None = None) -> Value:
     """The condition number of matrices: by how much errors of b grow in the x of `a @ x = b`.
 
     Args:
-        x: Float matrices; for singular values whose smaller dimension is up to 32.
+        x: Float matrices; for singular values whose smaller dimension is up to 512.
         p: `None` or 2 for the largest singular value over the smallest, -2 for its reciprocal; any
             other order of `matrix_norm` for the norm of x times that of its inverse. Default:
             `None`.

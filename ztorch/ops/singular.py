@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ztorch.errors import Unsupported
+from ztorch.graph.batching import Examples
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
-from ztorch.graph.value import Value
+from ztorch.graph.value import Op, Value
 from ztorch.ops.eigen import diagonals, inverse_differences, signs, with_signs
 from ztorch.ops.jacobi import orthogonalized, small
 from ztorch.ops.orthogonal import decomposed
@@ -41,7 +42,7 @@ def svd(x: Value, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     and are not 0: equal ones do not mix.
 
     Args:
-        x: Float matrices `(..., m, n)` whose smaller dimension k is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension k is up to 512.
         full_matrices: Whether u and vh are `(..., m, m)` and `(..., n, n)`, else `(..., m, k)` and
             `(..., k, n)`. Matrices that are not square have a gradient only if `False`. Default:
             `True`.
@@ -71,7 +72,7 @@ def svdvals(x: Value) -> Value:
     """The singular values of matrices, in descending order.
 
     Args:
-        x: Float matrices `(..., m, n)` whose smaller dimension k is up to 32.
+        x: Float matrices `(..., m, n)` whose smaller dimension k is up to 512.
 
     Returns:
         A tensor `(..., k)` of the dtype of `x`.
@@ -101,12 +102,9 @@ def _decomposed(x: Value, full: bool) -> tuple[Value, Value, Value]:
     size = OPS.max(OPS.abs(x), axis=(-2, -1), keepdims=True)  # so that no square overflows
     size = OPS.where(OPS.greater(size, 0.0), size, 1.0)
     q, r = decomposed(x / size, m if full else n)
-    columns = OPS.matrix_transpose(r[..., :n, :])
-    none = (0,) * (x.rank - 2)
-    if n % 2:
-        columns = OPS.pad(columns, (*none, 0, 0), (*none, 0, 1))
-    columns, left = orthogonalized(columns)
-    columns, left = columns[..., :n], left[..., :n, :n]  # a column of zeros stays where it was
+    rows = ORTHOGONAL_ROWS(OPS.reshape(r[..., :n, :], (-1, n, n)))
+    pairs = OPS.reshape(OPS.matrix_transpose(rows), (*x.shape[:-2], 2 * n, n))
+    columns, left = pairs[..., :n, :], pairs[..., n:, :]
     squares = OPS.sum(columns * columns, axis=-2)
     order = OPS.expand_dims(OPS.argsort(squares, descending=True), -2)
     columns, left = (OPS.take_along_axis(y, order, -1) for y in (columns, left))
@@ -118,6 +116,40 @@ def _decomposed(x: Value, full: bool) -> tuple[Value, Value, Value]:
     u = OPS.concat(u, q[..., n:], axis=-1) if full else u
     s = OPS.abs(s) * OPS.squeeze(size, -1)
     return u, s, OPS.matrix_transpose(right * turn)
+
+
+def _rows_numpy(x: Any) -> Any:
+    u, s, vh = np.linalg.svd(x)
+    return np.concatenate([s[..., None] * vh, np.swapaxes(u, 1, 2)], axis=2).astype(x.dtype)
+
+
+def _rows_batch(one: Value, many: Examples) -> Value:
+    count, n, _ = one.args[0].shape
+    rows = ORTHOGONAL_ROWS(OPS.reshape(many.args[0], (many.count * count, n, n)))
+    return OPS.reshape(rows, (many.count, *one.shape))
+
+
+def _by_rounds(x: Value) -> Value:
+    """The same as `rotated_rows`, for all pairs of a round at once."""
+    n, columns = x.shape[-1], OPS.matrix_transpose(x)
+    if n % 2:
+        columns = OPS.pad(columns, (0, 0, 0), (0, 0, 1))
+    columns, left = orthogonalized(columns)  # a column of zeros stays where it was
+    return OPS.concat(*(OPS.matrix_transpose(y[..., :n, :n]) for y in (columns, left)), axis=-1)
+
+
+def _by_pairs(x: Value) -> Value:
+    from ztorch.ops.kernel_singular import rotated_rows  # late: other ops need no kernels
+
+    return rotated_rows(x)
+
+
+# Orthogonal rows, and beside them those of the orthogonal matrix that makes them of square
+# matrices. `svd` and `svdvals` have the gradient.
+ORTHOGONAL_ROWS = Op("orthogonal_rows", "order",
+                     lambda x: ((x.shape[0], x.shape[1], 2 * x.shape[2]), x.dtype), _rows_numpy,
+                     grad=lambda o, g, y, x: (None,), cost=64, batch=_rows_batch,
+                     others=_by_rounds, serial=_by_pairs)
 
 
 def no_gradient(*args: Any) -> list[Value]:
