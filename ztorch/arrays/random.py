@@ -15,6 +15,7 @@ from ztorch.arrays.cells import Cell, is_tracing
 from ztorch.arrays.device_dtypes import default_integer
 from ztorch.arrays.elements import node_of_array
 from ztorch.arrays.memory import memory
+from ztorch.arrays.node import TensorNode
 from ztorch.arrays.placement import default_device, memory_of
 from ztorch.arrays.promotion import integer_range
 from ztorch.arrays.ranges import placed
@@ -32,18 +33,28 @@ class Counter:
     def __init__(self, seed: int, place: str):
         self.pool = memory(place)
         self.is_host = place == "cpu"
-        low, high = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
-        self.seed = node_of_array(np.array([low, high], np.uint32), u32, place, copy=True)
-        self.step = Cell(node_of_array(np.array(0, np.uint32), u32, place, copy=True))
+        self.seed = _seed_node(seed, place)
+        self.step = Cell(_words(0, place))
+        self.one = tensor_of(_words(1, place))
 
     def next(self) -> tuple[Tensor, Tensor]:
         """The seed and the step of the next random tensor. In the host's memory the step is known,
         so that draws of one shape have one structure, which a native function knows again."""
         step = tensor_of(self.step.get())
+        one: Tensor | int = 1
         if self.is_host and not is_tracing():
             step.realize()
-        self.step.set(compute("add", (step, 1), {}).node)
+            one = self.one  # with a tensor, recording has nothing to check
+        self.step.set(compute("add", (step, one), {}).node)
         return tensor_of(self.seed), step
+
+
+def _seed_node(seed: int, place: str) -> TensorNode:
+    return _words([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], place)
+
+
+def _words(words: Any, place: str) -> TensorNode:
+    return node_of_array(np.array(words, np.uint32), u32, place, copy=True)
 
 
 _lock = new_lock()
@@ -94,8 +105,7 @@ def next_draw(seed: int | None) -> tuple[Tensor, Tensor]:
     global _seed
     place = memory_of(default_device())
     if seed is not None:
-        fixed = Counter(operator.index(seed), place)  # its second draw is never asked for
-        return tensor_of(fixed.seed), tensor_of(fixed.step.node)
+        return tensor_of(_seed_node(operator.index(seed), place)), tensor_of(_words(0, place))
     with _lock:
         if _seed is None:
             _seed = secrets.randbits(64)
