@@ -243,6 +243,6 @@ def test_the_tuner_measures_libraries(folder: Path, monkeypatch: pytest.MonkeyPa
     program = model.compile("cpu", batch_size=BATCH, optimizer="sgd", loss="mse")
     assert program.executable.calls_libraries == faster
     again = model.tune("cpu", batch_size=BATCH, optimizer="sgd", loss="mse")
-    assert again.measured == 0 and again.products == report.products
+    assert again.measured == 0 and set(again.products) <= set(report.products)
     plans = [k for k in again.plans if k.library]
     assert len(plans) == 3 * faster and all(checked_plan(k.schedule).library == "openblas" for k in plans)

@@ -30,7 +30,6 @@ from ztorch.tune.search import search, search_library
 from ztorch.version import __version__
 
 PLANS_SHARE = 0.5  # of the time limit, after which no other plan is compiled
-LIBRARIES_SHARE = 0.75  # the same of plans in which other libraries compute products
 
 
 @dataclass
@@ -66,31 +65,57 @@ def tune_functions(functions: Mapping[str, Graph], target: Target, name: str,
         raise ConfigError("tuning needs the cache, which ZTORCH_CACHE=0 turns off")
     begun = time.perf_counter()
     end = begun + seconds
-    results: list[TunedKernel] = []
-    products: list[TunedKernel] = []
-    measured, interrupted = 0, False
+    kernels = _Measurements(clock, end, again)
     with working(f"tune {name}"):
         plans = _plans(functions, target, name, clock, begun + PLANS_SHARE * seconds, again)
-        plans += _library_plans(functions, target, name, clock,
-                                begun + LIBRARIES_SHARE * seconds, again, plans)
-        work_items = kernel_works(functions, target, clock.threads)
-        for number, work in enumerate(work_items):
-            cached = None if again else _cached(work.work, clock)
-            if cached is None and time.perf_counter() > end:
+        kernels.add(kernel_works(functions, target, clock.threads))
+        if not kernels.interrupted:
+            others = _library_plans(functions, target, name, clock, end, again, plans)
+            plans += others
+            if any(plan.schedule != plan.rule for plan in others):  # these have other kernels
+                kernels.add(kernel_works(functions, target, clock.threads))
+    return TuningReport(tuple(kernels.results), kernels.measured, kernels.left, kernels.interrupted,
+                        clock.predicted, tuple(plans), tuple(kernels.products))
+
+
+class _Measurements:
+    """The records of kernels, those that were known and those that are measured now.
+
+    Args:
+        clock: Tells the times of schedules.
+        end: The time of `time.perf_counter()` after which no kernel is measured.
+        again: Whether to repeat stored measurements.
+    """
+
+    def __init__(self, clock: Clock, end: float, again: bool):
+        self.clock, self.end, self.again = clock, end, again
+        self.results: list[TunedKernel] = []
+        self.products: list[TunedKernel] = []  # by libraries
+        self.measured = self.left = 0
+        self.interrupted = False
+
+    def add(self, works: Sequence[KernelWork]) -> None:
+        """Measures kernels, until the time is over or Ctrl-C ends it."""
+        known = {record.work for record in self.results}
+        works = [work for work in works if work.work not in known]
+        self.left = len(works)
+        for number, work in enumerate(works):
+            cached = None if self.again else _cached(work.work, self.clock)
+            if cached is None and time.perf_counter() > self.end:
                 continue
-            at(f"{'predict' if clock.predicted else 'measure'} {work.kernel.title}", number,
-               len(work_items))
+            at(f"{'predict' if self.clock.predicted else 'measure'} {work.kernel.title}", number,
+               len(works))
             try:
-                results.append(cached or _measured(work, clock, end))
+                self.results.append(cached or _measured(work, self.clock, self.end))
+                self.left -= 1
                 if cached is None:
-                    measured += 1
-                    tuned_files.write(results[-1:])
-                products += _library_products(work, clock, results[-1].schedule, again)
+                    self.measured += 1
+                    tuned_files.write(self.results[-1:])
+                self.products += _library_products(work, self.clock, self.results[-1].schedule,
+                                                   self.again)
             except KeyboardInterrupt:
-                interrupted = True
+                self.interrupted = True
                 break
-    return TuningReport(tuple(results), measured, len(work_items) - len(results), interrupted,
-                        clock.predicted, tuple(plans), tuple(products))
 
 
 def _plans(functions: Mapping[str, Graph], target: Target, name: str, clock: Clock, until: float,
