@@ -83,7 +83,7 @@ def unique_values(x: Tensor, /) -> Tensor:
     if (tally := _tally_of(flat)) is not None:
         return tally.values
     ordered = _taken(flat, _order(flat))
-    return ordered[_starts(ordered)]
+    return _marked(ordered, _starts(ordered))
 
 
 def unique_counts(x: Tensor, /) -> UniqueCountsResult:
@@ -102,7 +102,7 @@ def unique_counts(x: Tensor, /) -> UniqueCountsResult:
         return UniqueCountsResult(tally.values, _taken(tally.counts, tally.found))
     ordered = _taken(flat, _order(flat))
     starts = _starts(ordered)
-    return UniqueCountsResult(ordered[starts], _lengths(starts))
+    return UniqueCountsResult(_marked(ordered, starts), _lengths(starts))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverseResult:
@@ -122,7 +122,7 @@ def unique_inverse(x: Tensor, /) -> UniqueInverseResult:
     order = _order(flat)
     ordered = _taken(flat, order)
     starts = _starts(ordered)
-    return UniqueInverseResult(ordered[starts], _inverse(starts, order).reshape(x.shape))
+    return UniqueInverseResult(_marked(ordered, starts), _inverse(starts, order).reshape(x.shape))
 
 
 def unique_all(x: Tensor, /) -> UniqueAllResult:
@@ -146,7 +146,7 @@ def unique_all(x: Tensor, /) -> UniqueAllResult:
     order = _order(flat)
     ordered = _taken(flat, order)
     starts = _starts(ordered)
-    return UniqueAllResult(ordered[starts], order[starts],
+    return UniqueAllResult(_marked(ordered, starts), order[starts],
                            _inverse(starts, order).reshape(x.shape), _lengths(starts))
 
 
@@ -203,6 +203,14 @@ def _starts(ordered: Tensor) -> Tensor:
     first = full((min(ordered.size, 1),), True, device=ordered.device)
     starts: Tensor = compute("concat", (first, ordered[1:] != ordered[:-1]), {"axis": 0})
     return starts
+
+
+def _marked(ordered: Any, starts: Tensor) -> Any:
+    """The first element of each group. Both are computed together before the number of groups is
+    asked for, and elements in memory are marked at once."""
+    if isinstance(ordered, Tensor):
+        realize([ordered.node, starts.node])
+    return ordered[starts]
 
 
 def _lengths(starts: Tensor) -> Tensor:
