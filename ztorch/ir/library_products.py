@@ -8,13 +8,15 @@ each matrix, or between its columns where it is transposed. The order of its add
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztorch.dtypes import from_storage, to_storage
-from ztorch.ir.kernel import Instr
-from ztorch.ir.lockstep import Lockstep, Watched
+
+if TYPE_CHECKING:
+    from ztorch.ir.kernel import Instr
+    from ztorch.ir.lockstep import Lockstep, Watched
 
 # Of each matrix: the attributes of its memory and offset, its distance between rows, whether it is
 # transposed, and its rows and columns.
