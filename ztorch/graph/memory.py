@@ -41,13 +41,14 @@ def plan(buffers: Sequence[ArenaBuffer]) -> tuple[dict[Hashable, int], int]:
                              "align >= 1")
     enough = lower_bound([replace(b, size=_up(b.size, b.align)) for b in buffers])
     best: tuple[dict[Hashable, int], int] = ({}, 0)
-    for order in (_largest_first(buffers), _crowded_first(buffers)):
-        for _ in range(1 + min(32, 8000 // max(1, len(order)))):
+    orders = _largest_first(buffers), _crowded_first(buffers)
+    for _ in range(1 + min(32, 8000 // max(1, len(buffers)))):
+        for order in orders:  # in turns: one of them is often right at once
             offsets, total = _place(order)
             if not best[0] or total < best[1]:
                 best = (offsets, total)
             if best[1] <= enough:
-                break
+                return {b.id: best[0][b.id] for b in buffers}, best[1]
             # The buffer at the top of the arena was placed too late: place it first next time.
             top = max(range(len(order)), key=lambda k: offsets[order[k].id] + order[k].size)
             order.insert(0, order.pop(top))
