@@ -54,6 +54,7 @@ FAULTS = [
     Fault("lower", "ztorch/lower/joined_launches.py", "source is None or source.chosen is not None", "source is None", "lower/test_joined_kernels.py"),
     Fault("performance", "ztorch/performance/joined.py", "seconds=max(longest.seconds, work_seconds)", "seconds=longest.seconds", "performance/test_joined.py"),
     Fault("lower", "ztorch/lower/rewrites/split_floats.py", "OPS.sub(x, first)", "OPS.sub(first, x)", "lower/test_split_floats.py"),
+    Fault("ops", "ztorch/ops/convolution.py", "inside or any(not 0 <= n < k", "inside or any(not 0 <= n <= k", "ops/test_convolution_numbers.py"),
     Fault("ops", "ztorch/ops/pool_gradients.py", "place = at[axis] % s + t * s", "place = at[axis] % s", "ops/test_pool_gradients.py"),
     Fault("ops", "ztorch/ops/pool_gradients.py", "at[axis] // s - t", "at[axis] // s + t", "ops/test_pool_gradients.py"),
     Fault("ir", "ztorch/ir/matrices.py", "(finite, other_rest), (first, other)]", "(first, other)]", "lower/test_split_products.py"),
