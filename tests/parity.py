@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -160,10 +160,10 @@ def plan_of(graph: Graph, limits: Limits, fusion: bool = True,
                  schedules=schedules), params
 
 
-def interpreted(job: Job, limits: Limits, fusion: bool = True,
-                passes: tuple[str, ...] = DEFAULT, workers: int = 1,
-                backwards: bool = False, schedules: Schedules | None = None) -> Arrays:
-    """One job on the interpreter of the kernel IR, its buffers where the plan puts them.
+def interpreted(job: Job, limits: Limits, fusion: bool = True, passes: tuple[str, ...] = DEFAULT, workers: int = 1,
+                backwards: bool = False, schedules: Schedules | None = None,
+                by: Callable[[Kernel, dict], None] | None = None) -> Arrays:
+    """One job on the interpreter of the kernel IR, or `by` another machine, its buffers where the plan puts them.
 
     `backwards` runs the kernels between two barriers in reverse: workers may drift that far apart,
     so it must make no difference.
@@ -174,6 +174,7 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
     inputs = [stored(v.dtype, v.attrs["fed"]).reshape(-1).view(np.uint8) for v in plan.inputs]
     outputs = [np.full(v.size * _stored_type(v).bytes, 0xEE, np.uint8) for _, v in plan.outputs]
     subgroup, group = (limits.grid.subgroup if limits.grid else 0) or 8, list[tuple]()
+    machine = by or (lambda kernel, buffers: interpret(kernel, buffers, workers, subgroup=subgroup))
     for kernel in {id(s.kernel): s.kernel for s in plan.steps}.values():  # once; loops run them often
         verify(kernel)
 
@@ -190,7 +191,7 @@ def interpreted(job: Job, limits: Limits, fusion: bool = True,
                 raw = memory(place)
                 assert raw.size == place.size == m.size * m.dtype.bytes, (m, place)
                 buffers[m.name] = raw.view(m.dtype.numpy)
-            interpret(step.kernel, buffers, workers, subgroup=subgroup)
+            machine(step.kernel, buffers)
         group.clear()
 
     def goes_on(place: Location) -> bool:

@@ -29,8 +29,8 @@ def transposed(a: Value, b: Value) -> Value:
     return ops.matmul(a, ops.transpose(b))
 
 
-def with_units(units: int) -> Limits:
-    return TARGETS["cuda:sm_90a"].on_device({"compute_units": units}).limits
+def with_units(units: int, precision: str = "float32") -> Limits:
+    return TARGETS["cuda:sm_90a"].with_precision(precision).on_device({"compute_units": units}).limits
 
 
 def job(make: Make, *shapes: tuple[int, ...], d: DType) -> Job:

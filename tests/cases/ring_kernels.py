@@ -11,7 +11,7 @@ from tests.cases.convolutions import of_images, of_kernel, same
 from tests.cases.products import transposed, with_units
 from tests.parity import plan_of
 from ztorch.codegen.targets import TARGETS
-from ztorch.dtypes import f16
+from ztorch.dtypes import DType, f16, f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.kernel import Kernel
@@ -37,10 +37,10 @@ class Everywhere(dict[str, str]):
 
 
 def scheduled(y: Value, limits: Limits, text: str) -> Kernel:
-    """The one kernel of a value, by a schedule."""
-    [step] = plan_of(Graph({"y": y}), limits, schedules=Everywhere(text))[0].steps
-    assert repr(step.schedule) == text
-    return step.kernel
+    """The one kernel of a value that has a schedule."""
+    steps = plan_of(Graph({"y": y}), limits, schedules=Everywhere(text, "matmul"))[0].steps
+    [kernel] = (s.kernel for s in steps if repr(s.schedule) == text)
+    return kernel
 
 
 def ring(stages: int, teams: int, strips: int, cluster: int, tiles: int, beside: int = 1) -> Kernel:
@@ -59,14 +59,14 @@ def rows_of_strips(stages: int, cluster: int) -> Kernels:
     return lambda count: [ring(stages, 2, count, cluster, 2)]
 
 
-def windows(make: Callable[..., Value], shapes: Callable[[int], tuple], schedule: str, units: int) -> Kernels:
-    """A convolution of the shapes for a count."""
+def windows(make: Callable[..., Value], shapes: Callable[[int], tuple], schedule: str, units: int, d: DType = f16) -> Kernels:
+    """A convolution of the shapes for a count; of float32 in parts."""
     def of(count: int) -> list[Kernel]:
         text = f"grid_windows tile(rows=64, columns=64) {schedule}"
         if shapes(count)[0][0] == 1:  # an axis of one image is none
             text = text.replace("patch(1, ", "patch(")
-        leaves = (leaf("input", f"x{k}", s, f16) for k, s in enumerate(shapes(count)))
-        return [scheduled(make(*leaves), with_units(units), text)]
+        leaves = (leaf("input", f"x{k}", s, d) for k, s in enumerate(shapes(count)))
+        return [scheduled(make(*leaves), with_units(units, "float32" if d is f16 else "high"), text)]
 
     return of
 
@@ -106,10 +106,10 @@ class Ring(NamedTuple):
     loops: int = 1  # of a workgroup, in each of which the count is the number of trips
 
 
-def images(make: Callable[..., Value], schedule: str, stages: int, cluster: int = 1) -> Ring:
+def images(make: Callable[..., Value], schedule: str, stages: int, cluster: int = 1, d: DType = f16) -> Ring:
     """Convolutions of images of 8 x 8, one or two for each tile."""
     text = f"stages({stages}) epilogue(bands=1) cluster(rows={cluster}, columns=1) {schedule} patch(1, 8, 8)"
-    return Ring(windows(make, lambda n: ((cluster * n, 8, 8, 64), (3, 3, 64, 64)), text, cluster), 2 * stages)
+    return Ring(windows(make, lambda n: ((cluster * n, 8, 8, 64), (3, 3, 64, 64)), text, cluster, d), 2 * stages)
 
 
 RINGS: dict[str, Ring] = {
@@ -121,6 +121,11 @@ RINGS: dict[str, Ring] = {
     "images, three taps": images(same, "taps(3)", 3),
     "images of a cluster": images(same, "taps(1)", 2, cluster=2),
     "gradient of images": images(of_images, "taps(3)", 2),
+    "images in parts": images(same, "taps(1)", 2, d=f32),
+    "images in parts, three taps": images(of_images, "taps(3)", 2, d=f32),
+    "gradient of a kernel in parts": Ring(windows(of_kernel, lambda n: ((32, 2 * n, 8, 64), (32, 2 * n, 8, 64)),
+                                                  "stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(1, 1, 32)",
+                                                  3, f32), 2, loops=3),
     "gradient of a kernel": Ring(windows(of_kernel, lambda n: ((n, 8, 8, 64), (n, 8, 8, 64)),
                                          "stages(2) epilogue(bands=1) cluster(rows=1, columns=1) taps(1) patch(1, 8, 8)",
                                          3), 4, loops=3),

@@ -45,6 +45,7 @@ COUNTS: dict[tuple[str, str], list[tuple[int, ...]]] = {
     ("convolution 3x3, 32x56x56x64, bfloat16", "sm_90a"): [(12, 0, 0, 0, 4)],
     ("convolution 3x3, 32x56x56x64, bfloat16", "sm_100"): [(0, 128, 48, 80, 0)],
     ("convolution 3x3, 32x56x56x64, bfloat16", "sm_120"): [(0, 16, 12, 6, 0)],
+    ("convolution 3x3, 32x28x28x128, float32 in parts", "sm_90a"): [(0, 0, 0, 0, 0), (12, 0, 0, 0, 5)],
     ("attention 16x4096x128, bfloat16", "sm_80"): [(0, 128, 80, 32, 0)],
     ("attention 16x4096x128, bfloat16", "sm_90a"): [(32, 0, 0, 0, 6)],
     ("attention 16x4096x128, bfloat16", "sm_100"): [(0, 128, 80, 24, 0)],

@@ -20,6 +20,7 @@ from ztorch.ir.kernel import Kernel
 TILES = 3  # one more than a ring has stages, so that one is used again
 # A ring, and which of its kernels.
 KERNELS = {"product": ("tiles (2, 2, 3, 1)", 0), "convolution": ("images", 0), "gradient of a kernel": ("gradient of a kernel", 0),
+           "convolution in parts": ("images in parts", 0), "gradient of a kernel in parts": ("gradient of a kernel in parts", 0),
            "attention": ("attention (2, 2, False)", 0), "gradient of queries": ("attention gradients (2, 2, False)", 0),
            "gradients of keys and values": ("attention gradients (2, 2, False)", 1)}
 
@@ -43,8 +44,8 @@ def every(pattern: str, replacement: str | Callable[[re.Match], str]) -> Callabl
 FAULTS: dict[str, Callable[[str], Iterator[str]]] = {
     "a dropped wait": lambda text: each(text, WAIT, "}"),
     "an arrival less": lambda text: each(text, r"mbarrier\.arrive\.shared::cta\.b64 _, \[%a\];", ""),
-    "one stage for all copies": every(r"(mad\.lo\.s32 %a, )%v\d+(, 2, [^}]*?cp\.async\.bulk)", r"\g<1>0\2"),
-    "one stage for all products": every(r"(mad\.lo\.s32 %ab, )%v\d+(, 2, )", r"\g<1>0\2"),
+    "one stage for all copies": every(r"(mad\.lo\.s32 %a, )%v\d+(, [24], [^}]*?cp\.async\.bulk)", r"\g<1>0\2"),
+    "one stage for all products": every(r"(mad\.lo\.s32 %ab, )%v\d+(, [24], )", r"\g<1>0\2"),
     "another swizzle": every(r"or\.b64 %db, %db, (\d+)", lambda m: f"or.b64 %db, %db, {int(m[1]) + SWIZZLE}"),
     "no fence of barriers": every(r"fence\.mbarrier_init\.release\.cluster;", ""),
     "no fence of matrices": every(r"wgmma\.fence\.sync\.aligned;", ""),

@@ -250,12 +250,12 @@ class Builder(Rings):
                     source_transposed=source_transposed, panel=panel, fresh=fresh)
 
     def mma_held_async(self, a: Operand, mem: str, index: Arg, sums: Sequence[Operand],
-                       off: int = 0, transposed: bool = False, panel: int = 0,
+                       off: int = 0, transposed: bool = False, panel: int = 0, parts: int = 0,
                        fresh: bool = False) -> None:
         """The same with a in registers of each subgroup, and b in the swizzled memory `mem`, whose
-        lines run along k if `transposed`."""
+        lines run along k if `transposed`. Both parts of b are `parts` elements apart."""
         self._token("mma_held_async", self._index(index), a, *sums, mem=mem, off=off,
-                    transposed=transposed, panel=panel, fresh=fresh)
+                    transposed=transposed, panel=panel, parts=parts, fresh=fresh)
 
     def library_product(self, mem: str, index: Arg, source: str, source_index: Arg, right: str,
                         right_index: Arg, **sizes: Any) -> None:

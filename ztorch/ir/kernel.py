@@ -47,6 +47,11 @@ class MmaShape:
         return 3 if self.split else 1
 
     @property
+    def parts(self) -> int:
+        """Parts of an operand that is stored for asynchronous products."""
+        return 2 if self.split else 1
+
+    @property
     def rate(self) -> str:
         """The name of the rate of such products in data sheets."""
         return "tf32" if self.mantissa_bits else self.of.name

@@ -59,6 +59,18 @@ def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first, finite, truncated(rest, PART_BITS)
 
 
+def parts_with_one(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, but 1 or -1 for what is infinite in the second part. The other operand has two
+    parts in memory: 1 or -1 for what is infinite, and a rest that is infinite itself. So no part is
+    zero that is multiplied by an infinite one.
+
+    >>> [p.tolist() for p in parts_with_one(np.array([1 + 2**-12, -np.inf], np.float32))]
+    [[1.0, -inf], [1.0, -1.0], [0.000244140625, 0.0]]
+    """
+    first, finite, rest = parts(x)
+    return first, np.where(np.isinf(x), np.sign(x), finite).astype(np.float32), rest
+
+
 def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step:
     d = instr.dest
     reach = _Reach(m, at, instr, d)
@@ -68,6 +80,8 @@ def load(m: Lockstep, at: int, instr: Instr, store: Watched, index: int) -> Step
 
     def step() -> None:
         places, _ = reach(store, index, "read")
+        if store.filled_by is not None:
+            m.arrived(at, store, places, np.broadcast_to(m.present(), (m.threads, 1))[:, 0])
         m.regs[d.id] = rounded(from_storage(d.dtype, store.data[places]), mantissa)
     return step
 

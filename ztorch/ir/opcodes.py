@@ -250,13 +250,14 @@ _row("mma_join", 1, "elements of a thread as its part of a matrix a or c of a kn
 # or along its columns if a is `transposed`. Lines of b run along its rows, and the next 128 bytes
 # of a row are `panel` elements further; with `source_transposed` lines run along k. If `fresh`,
 # variables begin at zero. Lines of float32 run along k; they are truncated to the mantissa bits.
+# Where a is split, the rest of b is `parts` elements behind its leading bits (`parts_with_one`).
 _row("mma_async", 2, "start to add a @ b to matrices, which no thread may access before it has "
      "waited (index of a, index of b, variables c)", kinds="fsu", result="none", variadic=True,
      attrs=("mem", "off", "transposed", "source", "source_off", "source_transposed", "panel",
             "fresh"), cost=64, via_instr=product_rewritings.at_once)
 _row("mma_held_async", 2, "the same with a in registers, which must not change before the wait; "
      "the memory is that of b (index of b, a, variables c)", kinds="fsu", result="none",
-     variadic=True, attrs=("mem", "off", "transposed", "panel", "fresh"), cost=64,
+     variadic=True, attrs=("mem", "off", "transposed", "panel", "parts", "fresh"), cost=64,
      via_instr=product_rewritings.held_at_once)
 _row("mma_fence", 0, "assignments of this thread to matrices are visible to asynchronous products",
      result="none", via_instr=copies.nothing)

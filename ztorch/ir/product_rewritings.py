@@ -31,6 +31,7 @@ def at_once(b: Any, instr: Instr) -> Operand:
 def held_at_once(b: Any, instr: Instr) -> Operand:
     """The same with a in registers."""
     attrs, (right, a, *sums) = instr.attrs, instr.args
+    assert not attrs["parts"], "machines that copy parts of b in tiles have this product"
     _multiply(b, a, attrs["mem"], right, attrs["off"], attrs["transposed"], attrs, sums)
     return instr.dest
 

@@ -16,6 +16,7 @@ from ztorch.ir.kernel import (
 from ztorch.ir.thread_rules import ScopeRules
 
 CHUNK = 16  # bytes that stay contiguous in a swizzled memory
+SPLIT_ROWS = 16  # elements to which the start of a matrix is aligned that is split as it is loaded
 MAX_SUMS = 32  # the most adjacent matrices that one product adds to
 
 
@@ -30,6 +31,13 @@ class ProductRules(ScopeRules):
         if not m.swizzled or i.opcode in (*ASYNC_PRODUCTS, "copy_tile"):
             return
         x = i.dest if i.opcode in ("load", "gather", "mma_load") else i.args[1]
+        if self.loads_parts and x.fragment is not None:
+            self.rule(math.gcd(self.known_multiple(i.args[0]), SPLIT_ROWS) == SPLIT_ROWS and (
+                i.attrs["off"] % (SPLIT_ROWS if i.attrs["transposed"] else x.fragment.shape.k) == 0
+                and i.attrs["pitch"] * m.dtype.bytes == SWIZZLE_LINE * (1 + i.attrs["transposed"])),
+                "{} is swizzled: a matrix that is split begins at a multiple of {} elements and "
+                "has every line, or every other one if it is transposed", m.name, SPLIT_ROWS)
+            return
         if i.opcode in ("mma_load", "mma_store"):
             chunked = x.fragment is not None and x.fragment.role != "c" and m.dtype.bits == 16
             self.rule(chunked and i.attrs["align"] >= CHUNK, "{} is swizzled: matrices are loaded "
@@ -40,6 +48,13 @@ class ProductRules(ScopeRules):
         self.rule(lanes == 1 or i.opcode in ("gather", "scatter") or (
             size <= CHUNK and i.attrs["align"] >= size),
             "{} is swizzled: {} bytes are not known to be in a chunk of {}", m.name, size, CHUNK)
+
+    @property
+    def loads_parts(self) -> bool:
+        """Whether this is the load of a left operand that is split."""
+        x = self.instr.dest.fragment
+        return (self.instr.opcode == "mma_load" and x is not None and x.role == "a"
+                and x.shape.split)
 
     def check_mma_async(self) -> None:
         attrs, (left, right, *sums) = self.instr.attrs, self.instr.args
@@ -59,7 +74,12 @@ class ProductRules(ScopeRules):
     def check_mma_held_async(self) -> None:
         attrs, (right, a, *sums) = self.instr.attrs, self.instr.args
         shape = self._sums(sums)
-        self.rule(shape.of.bits == 16, "multiplies matrices of 16 bits, not {!r}", shape.of)
+        self.rule(shape.of.bits == 16 or (shape.split and attrs["transposed"]),
+                  "multiplies matrices of 16 bits, or along k those that are split, not {!r}",
+                  shape.of)
+        self.rule((attrs["parts"] > 0) == shape.split
+                  and attrs["parts"] * shape.of.bytes % SWIZZLE_REPEAT == 0,
+                  "parts of b are a multiple of {} bytes apart, if a is split", SWIZZLE_REPEAT)
         self._side(attrs["mem"], right, attrs["off"], attrs["transposed"], shape)
         self._panels(shape, sums, attrs["transposed"])
         fragment = a.fragment

@@ -15,9 +15,16 @@ import numpy as np
 
 from ztorch.dtypes import from_storage
 from ztorch.ir import layouts
-from ztorch.ir.kernel import ASYNC_PRODUCTS, SWIZZLE_LINE, WARPGROUP, Instr, MmaShape
+from ztorch.ir.kernel import (
+    ASYNC_PRODUCTS,
+    PART_BITS,
+    SWIZZLE_LINE,
+    WARPGROUP,
+    Instr,
+    MmaShape,
+)
 from ztorch.ir.lockstep import Lockstep, Watched
-from ztorch.ir.matrices import matrix_of, truncated
+from ztorch.ir.matrices import matrix_of, parts_with_one, truncated
 
 Step = Callable[[], None]  # runs one instruction
 
@@ -77,7 +84,8 @@ class AsyncProducts:
                 shape.of, store.data[places[teams]]), shape.mantissa_bits).astype(
                     np.float64).reshape(-1, *offsets.shape) for (store, places), (_, offsets, _)
                 in zip(reads, sides, strict=True))
-            self._begin(m, at, instr, (a @ b).reshape(-1, shape.m, columns), reads, teams, threads)
+            product = (a @ b).reshape(1, -1, shape.m, columns)
+            self._begin(m, at, instr, product, reads, teams, threads)
         return step
 
     def start_held(self, m: Lockstep, at: int, instr: Instr, right: Watched, index: int,
@@ -88,6 +96,7 @@ class AsyncProducts:
         assert fragment is not None
         shape, team, columns = fragment.shape, m.subgroup * WARPGROUP, fragment.shape.n * len(sums)
         offsets = attrs["off"] + _places_of_b(shape, columns, attrs["transposed"], attrs)
+        offsets = offsets + attrs["parts"] * np.arange(shape.parts)[:, None, None]
 
         def step() -> None:
             teams, threads = self._teams(m, at, team)
@@ -96,26 +105,30 @@ class AsyncProducts:
                 raise m.fail(at, f"%{left} was computed without a fence (mma_fence) after it")
             places = self._places(m, at, right, offsets, m.regs[index], team)
             a = matrix_of(m, at, left, instr.args[1])[teams[:, ::m.subgroup] // m.subgroup]
-            b = from_storage(shape.of, right.data[places[teams]]).astype(np.float64).reshape(
-                -1, 1, shape.k, columns)
-            product = a @ b
-            self._begin(m, at, instr, product.reshape(-1, shape.m, columns), [(right, places)],
-                        teams, threads, (left, registers))
+            b = from_storage(shape.of, right.data[places[teams]]).reshape(-1, *offsets.shape)
+            pairs = [(a, b[:, 0])]
+            if shape.split:
+                b = truncated(b, PART_BITS)
+                (first, one, rest), b = parts_with_one(a.astype(np.float32)), b.swapaxes(0, 1)
+                pairs = [(rest, b[0]), (one, b[1]), (first, b[0])]
+            product = np.stack([x.astype(np.float64) @ y.astype(np.float64)[:, None]
+                                for x, y in pairs]).reshape(len(pairs), -1, shape.m, columns)
+            self._begin(m, at, instr, product, [(right, places)], teams, threads, (left, registers))
         return step
 
     def _begin(self, m: Lockstep, at: int, instr: Instr, product: np.ndarray,
                reads: list[tuple[Watched, np.ndarray]], teams: np.ndarray, threads: np.ndarray,
                registers: tuple[int, np.ndarray] | None = None) -> None:
-        """Adds the products of all subgroups to matrices, which must not be accessed from now on.
-        """
+        """Adds the products of all subgroups, of each part, to matrices, which must not be accessed
+        from now on."""
         sums = instr.args[2:]
-        results = np.zeros((m.threads // m.subgroup, *product.shape[1:]))
-        results[teams[:, ::m.subgroup].reshape(-1) // m.subgroup] = product
+        results = np.zeros((len(product), m.threads // m.subgroup, *product.shape[2:]))
+        results[:, teams[:, ::m.subgroup].reshape(-1) // m.subgroup] = product
         fragment = sums[0].fragment
         assert fragment is not None
         row, column = layouts.places(fragment)
         for n, v in enumerate(sums):
-            self._add(m, at, v.id, results[:, row, n * fragment.shape.n + column], threads,
+            self._add(m, at, v.id, results[:, :, row, n * fragment.shape.n + column], threads,
                       instr.attrs["fresh"])
         for store, places in reads:
             assert store.reading is not None
@@ -160,16 +173,18 @@ class AsyncProducts:
 
     def _add(self, m: Lockstep, at: int, v: int, product: np.ndarray, threads: np.ndarray,
              fresh: bool) -> None:
-        """Adds to a matrix immediately, since no thread may read it before the wait."""
+        """Adds to a matrix immediately, since no thread may read it before the wait. The sum is
+        rounded once for each part."""
         sums = m.vars.get(v)
         if sums is None or (v in m.unset and (m.unset[v][:, 0] & threads).any()):
             raise m.fail(at, f"variable %{v} was never set")
         if self.fenced.get(v) is not sums:
             raise m.fail(at, f"variable %{v} was assigned without a fence (mma_fence) after it")
-        lanes = product[0].size // m.subgroup
-        total = np.broadcast_to(sums, (m.threads, lanes)).astype(np.float64)
-        total = (0 if fresh else total) + product.reshape(m.threads, lanes)
-        result = np.where(threads[:, None], total.astype(sums.dtype), sums)
+        lanes = product[0, 0].size // m.subgroup
+        total = np.zeros_like(sums) if fresh else sums
+        for part in product.reshape(-1, m.threads, lanes):
+            total = (total.astype(np.float64) + part).astype(sums.dtype)
+        result = np.where(threads[:, None], total, sums)
         m.vars[v] = self.fenced[v] = result
         m.summing.setdefault(v, np.zeros(m.threads, np.int32))[threads] += 1
 

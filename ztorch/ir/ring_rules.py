@@ -53,8 +53,9 @@ class RingRules(ProductRules):
         for name in {self.instr.attrs["mem"], self.instr.attrs.get("source")}:
             self.rule(name not in self.barrier_memories or opcode.startswith("mbarrier_"),
                       "{} holds barriers", name)
-            self.rule(name not in self.tile_memories or opcode in ("copy_tile", *ASYNC_PRODUCTS),
-                      "{} is filled by copies of tiles: asynchronous products alone read it", name)
+            self.rule(name not in self.tile_memories or self.loads_parts or (
+                opcode in ("copy_tile", *ASYNC_PRODUCTS)),
+                "{} is filled by copies of tiles: asynchronous products alone read it", name)
 
     def _barrier_at(self, name: str, index: Operand, off: int = 0) -> None:
         m = self.memories[name]

@@ -296,5 +296,5 @@ def _may_share_tiles(first: Region, second: Region, most: int) -> bool:
     if first.kind != "contract" or second.kind != "contract":
         return False
     products = [*products_of(first), *products_of(second)]
-    return (len(products) <= TILE_PRODUCTS_MAX and may_share_tiles(products[0], products[-1])
-            and sum(p.args[1].nbytes for p in products) <= most)
+    return (len(products) <= TILE_PRODUCTS_MAX and sum(p.args[1].nbytes for p in products) <= most
+            and may_share_tiles(products[0], products[-1]))

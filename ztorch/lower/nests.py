@@ -15,6 +15,7 @@ from ztorch.lower import schedule
 from ztorch.lower.cpu import contract
 from ztorch.lower.cpu.loop_nests import LOOP_NESTS as CPU_NESTS
 from ztorch.lower.grid.loop_nests import LOOP_NESTS as GRID_NESTS
+from ztorch.lower.grid.parts import IN_PARTS
 from ztorch.lower.kernel_names import dtype_of
 from ztorch.lower.loop_nest import LoopNest
 from ztorch.lower.region import Region
@@ -111,4 +112,6 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
 
 def nests_of(region: Region, limits: Limits) -> tuple[LoopNest, ...]:
     """The loop nests that regions of this kind can have on a machine."""
+    if any(v.op is IN_PARTS for v in region.members):
+        return GRID_NESTS[IN_PARTS.name]
     return (CPU_NESTS if limits.grid is None else GRID_NESTS)[region.kind]

@@ -204,7 +204,7 @@ class _Clock:
         fragment = i.args[2].fragment
         assert fragment is not None
         s, gpu = fragment.shape, self.gpu
-        flops = 2.0 * s.m * s.n * s.k * len(i.args[2:]) * WARPGROUP
+        flops = 2.0 * s.m * s.n * s.k * len(i.args[2:]) * WARPGROUP * s.products
         return flops / (gpu.matrix_rate(s.rate) / gpu.units / gpu.clock_ghz / 1e9)
 
     def _cycles(self, i: Instr) -> float:

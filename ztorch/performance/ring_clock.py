@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ztorch.ir.kernel import Kernel, matching
+from ztorch.ir.kernel import ASYNC_PRODUCTS, Kernel, matching
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class RingPlaces:
 def ring_places(kernel: Kernel, ends: dict[int, int], start: int, middle: int,
                 end: int) -> RingPlaces | None:
     """The loops of an `if` whose branches are a producer and its consumers; None for others."""
-    def innermost(low: int, high: int, opcode: str) -> int | None:
-        at = next((k for k in range(low, high) if kernel.body[k].opcode == opcode), None)
+    def innermost(low: int, high: int, *opcodes: str) -> int | None:
+        at = next((k for k in range(low, high) if kernel.body[k].opcode in opcodes), None)
         around = [s for s, e in ends.items() if kernel.body[s].opcode == "loop"
                   and at is not None and low <= s < at < e <= high]
         return max(around, default=None)
 
     copying = innermost(start, middle, "copy_tile")
-    multiplying = innermost(middle, end, "mma_async")
+    multiplying = innermost(middle, end, *ASYNC_PRODUCTS)
     if copying is None or multiplying is None:
         return None
     around = [s for s, e in ends.items() if kernel.body[s].opcode == "loop"

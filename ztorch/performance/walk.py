@@ -171,7 +171,7 @@ class _Walk:
         if i.opcode in ASYNC_PRODUCTS:
             self.work.async_flops[s.rate] += flops  # type: ignore[assignment]
             rows = s.m * WARPGROUP if i.opcode == "mma_async" else 0  # of a in memory
-            shared = (rows + s.n * len(sums)) * s.k * s.of.bytes / WARPGROUP
+            shared = (rows + s.n * len(sums) * s.products) * s.k * s.of.bytes / WARPGROUP
             self.memory.from_shared(i.attrs["mem"], shared * subgroups, weight)
         else:
             self.work.matrix_flops[s.rate] += flops  # type: ignore[assignment]

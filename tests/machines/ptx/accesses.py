@@ -21,6 +21,7 @@ from tests.machines.ptx.parse import (
     Symbol,
 )
 from tests.machines.ptx.registers import RAW, Registers
+from tests.machines.ptx.rings import Rings
 from ztorch.ir.races import Detector
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Accesses(Registers):
     order: LaunchOrder | None
     in_flight: InFlight
     accumulators: set[str]  # of asynchronous products
+    rings: Rings
 
     def access(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
         name, space, *more = i.opcode
@@ -185,6 +187,9 @@ class Accesses(Registers):
         at = at + owner * valid.size
         if space == "shared" and self.in_flight.flying[[at, at + size - 1]].any():
             raise PtxError(f"{self.entry.name}: shared memory is touched while a copy to it is in flight")
+        if space == "shared" and how == "ld":
+            readers = np.arange(self.threads) if live is None else np.flatnonzero(live)
+            self.rings.arrived(np.broadcast_to(at, readers.shape)[:, None], readers, "ld")
         if space == "shared" and how != "ld" and self.accumulators:
             writers = self.number if live is None else self.number[live]
             for k in range(size):

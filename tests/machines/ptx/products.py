@@ -141,8 +141,6 @@ def _product(m: Machine, i: Instruction) -> Work:
     if not isinstance(a, Pack | Register) or not isinstance(b, Register):
         raise PtxError(f"{i.text}: operands")
     lefts = [r.key for r in a.parts] if isinstance(a, Pack) else []
-    if held and of == "tf32":
-        raise PtxError(f"{i.text}: unknown with a left operand in registers")
     if held and (len(lefts) != 4 or any(r.bits != 32 for r in a.parts)):
         raise PtxError(f"{i.text}: the left operand is not 4 registers of 32 bits")
     transposed = [False, False] if of == "tf32" else [bool(n) for n in numbers[3:]]
@@ -175,7 +173,7 @@ def _product(m: Machine, i: Instruction) -> Work:
             matrices.append(_floats(raw, of))
             places.append(bytes_read)
         if held:
-            matrices.insert(0, _floats(_left(m, lefts, teams, i.text), of)[awake])
+            matrices.insert(0, _floats(_left(m, lefts, teams, of, i.text), of)[awake])
         m.products.read(np.concatenate(places, 1), threads)
         both = np.zeros((m.threads, sum(p.shape[1] for p in places)), np.int64)
         both[threads] = np.concatenate(places, 1)
@@ -199,22 +197,25 @@ def _floats(raw: np.ndarray, of: str) -> np.ndarray:
     return (from_storage(bf16, raw) if of == "bf16" else raw.view(np.float16)).astype(np.float64)
 
 
-def _left(m: Machine, keys: list[str], teams: np.ndarray, text: str) -> np.ndarray:
-    """The left operands of all warpgroups: two elements of each of four registers of a thread."""
+def _left(m: Machine, keys: list[str], teams: np.ndarray, of: str, text: str) -> np.ndarray:
+    """The left operands of all warpgroups: two elements of each of four registers of a thread, or one of tf32."""
     matrices = np.zeros((len(teams), ROWS, DEPTH), np.uint16)
+    whole = np.zeros((len(teams), ROWS, DEPTH // 2), np.uint32)
     thread = np.arange(WARPGROUP)
     for r, key in enumerate(keys):
         if key not in m.regs:
             raise PtxError(f"{m.entry.name}: {text}: {key} was never written")
         if m.products.fenced.get(key) is not m.regs[key]:
             raise PtxError(f"{m.entry.name}: {text}: {key} was written, and there was no wgmma.fence since")
-        m.products.lent[key] = m.regs[key]
+        if m.products.lent.setdefault(key, m.regs[key]) is not m.regs[key]:
+            raise PtxError(f"{m.entry.name}: {text}: {key} was written while a product in flight reads it")
         held = np.broadcast_to(m.regs[key], m.threads).astype(np.uint32)[teams]
         row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (r % 2)
+        whole[:, row, thread % 4 + 4 * (r // 2)] = held
         column = 2 * (thread % 4) + 8 * (r // 2)
         for half in (0, 1):
             matrices[:, row, column + half] = held >> 16 * half & 0xFFFF
-    return matrices
+    return whole if of == "tf32" else matrices
 
 
 def _taken(m: Machine, key: str, text: str) -> np.ndarray:

@@ -22,10 +22,13 @@ from ztorch.lower.grid import (
     rows,
     tiles,
     transpose,
+    window_parts,
     window_tiles,
-    windows,
 )
+from ztorch.lower.grid.parts import IN_PARTS
 from ztorch.lower.loop_nest import LoopNest
+
+_WINDOWS = LoopNest("grid_windows", window_tiles.propose, window_tiles.refusal, window_parts.emit)
 
 LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
     "map": (
@@ -46,12 +49,13 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
                  attention_gradient_blocks.refusal, attention_gradient_matrix.emit)),
     "contract": (
         LoopNest("grid_roles", role_tiles.propose, role_tiles.refusal, roles.emit),
-        LoopNest("grid_windows", window_tiles.propose, window_tiles.refusal, windows.emit),
+        _WINDOWS,
         LoopNest("grid_async", tiles.propose_async, tiles.refusal_async, contract.emit_async),
         LoopNest("grid_matrix", tiles.propose_matrix, tiles.refusal_matrix, contract.emit_matrix),
         LoopNest("grid_product", tiles.propose, tiles.refusal, contract.emit),
         LoopNest("cublaslt", library_product.propose, library_product.refusal,
                  library_product.emit)),
+    IN_PARTS.name: (_WINDOWS,),
     "recurrence": (
         LoopNest("grid_recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     "threads": (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT, WARPGROUP
+from ztorch.ir.kernel import SWIZZLE_LINE, SWIZZLE_REPEAT
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid.role_tiles import RolesTile
 from ztorch.lower.grid.window_axes import WindowAxes
 from ztorch.lower.index import Var
 from ztorch.lower.tuning import (
+    PARTS_REGISTERS,
     WINDOW_FINISH_SHARE,
     WINDOW_PASSES,
 )
@@ -71,6 +72,10 @@ class WindowTile(RolesTile):
     deep: bool = False  # whether positions are steps along k
 
     @property
+    def used(self) -> int:
+        return super().used + (PARTS_REGISTERS if self.shape.split else 0)
+
+    @property
     def patches(self) -> int:
         """Patches whose positions are the rows of a tile."""
         return 1 if self.deep else self.rows // self.patch.positions
@@ -89,7 +94,7 @@ class WindowTile(RolesTile):
     def left_panels(self) -> int:
         """Panels of a strip of the left operand, each of which is a box."""
         if self.deep:
-            return self.rows // (self.shape.m * WARPGROUP * self.patch.taps)
+            return self.rows // (SWIZZLE_LINE // self.shape.of.bytes * self.patch.taps)
         return self.patches
 
     @property
@@ -108,8 +113,9 @@ class WindowTile(RolesTile):
 
     @property
     def right_size(self) -> int:
-        """Elements of the strip of the right operand, for one position of a window."""
-        return self.columns * self.depth
+        """Elements of the strip of the right operand, for one position of a window, all parts
+        together."""
+        return self.columns * self.depth * self.shape.parts
 
     @property
     def stage_bytes(self) -> int:
@@ -134,10 +140,11 @@ class WindowTile(RolesTile):
 
     def cycles(self, w: WindowAxes, n: int, batch: int, grid: GridLimits) -> float:
         """The estimated cycles of the workgroup with the most tiles."""
-        depth, size = self.depth * self.repeats, self.shape.of.bytes
-        read = depth * (self.rows + self.teams * self.columns) * size
+        depth, size, count = self.depth * self.repeats, self.shape.of.bytes, self.shape.products
+        read = depth * (self.rows + self.teams * self.columns * count) * size
         right = self.repeats * self.right_size * size
-        products = self.rows * self.columns * depth / grid.unit.products
+        rate = grid.unit.tf32 if self.shape.split else grid.unit.products
+        products = self.rows * self.columns * depth * count / rate
         left = (self.stage_bytes - right) / self.cluster_columns
         from_l2 = (left + right / self.cluster_rows) / grid.unit.l2_bytes
         strip = max(products, from_l2, (products + grid.unit.copy_cycles) / self.stages)

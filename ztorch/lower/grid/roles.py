@@ -17,7 +17,7 @@ from typing import Any
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.kernel import Fragment, Operand
+from ztorch.ir.kernel import WARPGROUP, Fragment, Operand
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid.asynchronous import AsyncStrips
@@ -117,6 +117,8 @@ class RingPlace:
 class RolesNest(AsyncStrips):
     """The tiles of a workgroup."""
 
+    pending = 1  # groups of products of a strip
+
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: RolesTile,
                  boxes: tuple[Boxes, Boxes] | None, tiles: Raster):
@@ -195,6 +197,7 @@ class RolesNest(AsyncStrips):
     def _consume(self, g: Operand, first: Operand, clusters: int, t: Operand) -> None:
         b, tile, shape = self.b, self.roles, self.tile.shape
         sums = [b.matrix(Fragment("c", shape), tile.subgroup, 0) for _ in range(tile.across)]
+        self.subgroup = b.rem(b.div(t, tile.subgroup), WARPGROUP)  # of a team
         team = b.div(t, tile.team_threads)
         elected = b.eq(b.rem(t, tile.team_threads), 0)
         ring, before = RingPlace(b, tile.stages, parity=0), b.var(b.index, 1, 0)
@@ -212,7 +215,7 @@ class RolesNest(AsyncStrips):
                 stage, parity = ring()
                 b.mbarrier_wait(self.full, stage, parity)
                 self.start_products(stage, team, sums)
-                b.mma_wait(1)  # the products of the previous strip are done
+                b.mma_wait(self.pending)  # the products of the previous strip are done
                 release(b.and_(elected, b.gt(strip, 0)))
                 b.set(before, stage)
                 ring.step()

@@ -66,6 +66,7 @@ class WindowAxes:
     k: Parts
     batch: Var
     operands: tuple[Boxed, Boxed]
+    parts: tuple[Value, ...]  # the sources of the right operand: of each part, if it has parts
 
     @property
     def contiguous(self) -> tuple[bool, bool, bool]:
@@ -125,7 +126,8 @@ def windows_of(product: Value) -> WindowAxes | None:
     down, along, deep = Var("m", m), Var("n", n), Var("k", k)
     batch_index = unflatten(Index.of(batch), product.shape[:-2])
     bases = []
-    for x, (row, column) in zip(product.args, ((down, deep), (deep, along)), strict=True):
+    for n, x in enumerate(product.args):
+        row, column = (deep, along) if n else (down, deep)
         base = _base(x, (*batch_index, Index.of(row), Index.of(column)))
         if base is None:
             return None
@@ -139,10 +141,12 @@ def windows_of(product: Value) -> WindowAxes | None:
                          for i, p in enumerate(split)), Index())
     rows, columns, steps = (split or () for split in parts.values())
     for phases in (False, True):
-        left, right = (_boxed(*base, merged, phases) for base in bases)
-        if left is None or right is None:
+        left, *others = (_boxed(*base, merged, phases) for base in bases)
+        if left is None or None in others:
             return None
-        windows = WindowAxes(rows, columns, steps, batch, (left, right))
+        sources = tuple(x.source for x in others if x is not None)
+        assert others[0] is not None
+        windows = WindowAxes(rows, columns, steps, batch, (left, others[0]), sources)
         if _fits(windows):
             return windows
     return None
@@ -285,5 +289,5 @@ def _fits(w: WindowAxes) -> bool:
         return False
     spatial = w.spatial
     readers = w.operands if spatial == w.k else w.operands[:1]
-    return not (w.contiguous[0] and w.contiguous[2]) and all(
+    return (len(w.parts) > 1 or not (w.contiguous[0] and w.contiguous[2])) and all(
         x.axis_of(p) is not None for x in readers for p in spatial if p.extent > 1)

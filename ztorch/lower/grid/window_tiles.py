@@ -16,6 +16,7 @@ from ztorch.ir.limits import GridLimits, Limits
 from ztorch.ir.ring_rules import MAX_AXES, MAX_BOX
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid import mma
+from ztorch.lower.grid.parts import IN_PARTS
 from ztorch.lower.grid.patches import REPEAT, Patch, WindowTile
 from ztorch.lower.grid.role_tiles import clustered, fitting, refusal_cluster, refusal_team
 from ztorch.lower.grid.window_axes import WindowAxes, windows_of
@@ -57,7 +58,8 @@ def cut_of(product: Value, limits: Limits) -> tuple[MmaShape, WindowAxes] | None
     if grid is None or not (grid.tile_copies and grid.asynchronous_products):
         return None
     shape = mma.shape_for(product, limits)
-    if shape is None or shape.of.bits != f16.bits or any(x.dtype != shape.of for x in product.args):
+    able = shape and (shape.split if product.op is IN_PARTS else shape.of.bits == f16.bits)
+    if shape is None or not able or any(x.dtype != shape.of for x in product.args):
         return None
     w = windows_of(product)
     plain = w is not None and all(len(parts) == 1 for parts in (w.m, w.n, w.k))
@@ -123,13 +125,17 @@ def _tried(w: WindowAxes, n: int, shape: MmaShape,
            grid: GridLimits) -> Iterator[GridWindowsSchedule]:
     """All tiles, each with the best patches of each size. A tile has one patch, or one for each
     team or for a few teams."""
-    tap, team = w.tap(), shape.m * WARPGROUP
+    lined = w.contiguous[0] and shape.split
+    tap, team = None if lined else w.tap(), shape.m * WARPGROUP
     for taps in sorted({1, tap[0].extent if tap else 1}, reverse=True):
         alone = (taps * team,) if w.contiguous[0] and taps > 1 else WINDOW_ROWS_TRIED
         for rows in alone:
-            patches = _divided(w.spatial) if w.contiguous[0] else itertools.chain.from_iterable(
-                _powers(w.spatial, rows // n) for n in range(1, rows // team + 1)
-                if rows % (n * team) == 0)
+            if w.contiguous[0]:
+                patches = iter([_lined(w, shape)]) if lined else _divided(w.spatial)
+            else:
+                patches = itertools.chain.from_iterable(
+                    _powers(w.spatial, rows // n) for n in range(1, rows // team + 1)
+                    if rows % (n * team) == 0)
             schedules = (GridWindowsSchedule(rows, team, ROLES_STAGES_LEAST, 1, 1, 1, taps, patch)
                     for patch in patches)
             tiles = ((tile_of(s, shape, w, grid).patch, s) for s in schedules
@@ -169,6 +175,11 @@ def _divided(parts: Sequence[Var]) -> Iterator[tuple[int, ...]]:
     yield from (p for p in itertools.product(*divisors) if low <= math.prod(p) <= high)
 
 
+def _lined(w: WindowAxes, shape: MmaShape) -> tuple[int, ...]:
+    """The patch that is one line of both operands."""
+    return (*[1] * (len(w.k) - 1), SWIZZLE_LINE // shape.of.bytes)
+
+
 def _count(tile: WindowTile, w: WindowAxes, along: int) -> int:
     """The number of tiles, of which `along` are beside one another or in other products."""
     return tile.down(w) * along
@@ -203,6 +214,8 @@ def _refusal(tile: WindowTile, w: WindowAxes) -> str:
             return "patch(...) must divide the positions"
         if patch.lines % REPEAT or tile.depth % tile.shape.k:
             return f"patch(...) must have a multiple of {tile.shape.k} positions"
+        if tile.shape.split and (*patch.sizes.values(),) != _lined(w, tile.shape):
+            return f"patch(...) must be {line} positions along the last axis"
         if patch.taps > 1 and tile.rows != patch.taps * line:
             return f"tile(rows=...) must be {patch.taps * line} with {patch.taps} taps"
         return ""

@@ -11,36 +11,20 @@ import functools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, Operand
 from ztorch.ir.limits import Limits
-from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid.patches import WindowTile
-from ztorch.lower.grid.roles import Corner, Raster, RolesNest, member_of, workers
+from ztorch.lower.grid.roles import Corner, Raster, RolesNest, member_of
 from ztorch.lower.grid.strips import Strip
 from ztorch.lower.grid.window_axes import Boxed, Parts, WindowAxes
-from ztorch.lower.grid.window_tiles import GridWindowsSchedule, cut_of, tile_of
 from ztorch.lower.index import Index, Quotient, Remainder, Var
 from ztorch.lower.region import Region
 
 Place = dict[Var, Operand]  # the start of strips, by part
-
-
-def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
-         limits: Limits, s: GridWindowsSchedule) -> None:
-    """All tiles of the product of the region."""
-    product, grid = product_of(region), limits.grid
-    cut = cut_of(product, limits)
-    assert cut is not None and grid is not None
-    shape, windows = cut
-    tile = tile_of(s, shape, windows, grid)
-    b.cluster = tile.cluster
-    tiles = Raster(product, tile, tile.down(windows), 1)
-    with workers(b, tile, tiles, grid) as (g, clusters, t):
-        WindowsNest(b, region, product, memory, target, limits, tile, windows, tiles).run_all(
-            g, clusters, t)
 
 
 class WindowsNest(RolesNest):
@@ -73,7 +57,7 @@ class WindowsNest(RolesNest):
         """
         b, tile, (left, right) = self.b, self.cut, self.strips
         shift = self.patch.shift * self.line
-        index = b.add(b.mul(stage, left.size), self._part_of(team))
+        index = b.add(b.mul(stage, left.size), self.part_of(team))
         other = b.mul(stage, right.size)
         panel = right.panel if tile.columns > self.line else 0
         b.mma_fence()
@@ -88,12 +72,13 @@ class WindowsNest(RolesNest):
                     source_transposed=right.along_k, panel=panel)
         b.mma_commit()
 
-    def _part_of(self, team: Operand) -> Operand:
+    def part_of(self, team: Operand) -> Operand:
         """Where the rows of a team start in a strip of the left operand."""
         b, tile, panel = self.b, self.cut, self.strips[0].panel
         rows = tile.shape.m * WARPGROUP
         if tile.deep:
-            return b.mul(team, self.patch.shift * self.line if self.patch.tap else panel)
+            panels = rows // self.line  # of a team
+            return b.mul(team, self.patch.shift * self.line if self.patch.tap else panels * panel)
         teams = self.patch.positions // rows  # of a patch
         if tile.patches == 1:
             return b.mul(team, rows * self.line)
@@ -145,8 +130,11 @@ class WindowsNest(RolesNest):
             at = dict(place)
             if self.patch.tap and not tile.deep:
                 at[self.patch.tap] = b.const(number, b.index)
-            begin = b.add(b.mul(stage, far.size), number * tile.right_size)
-            self._copy_right(right, down, at, begin, stage)
+            for part, source in enumerate(w.parts):
+                x = replace(right, source=source)
+                begin = b.add(b.mul(stage, far.size),
+                              number * tile.right_size + part * tile.columns * tile.depth)
+                self._copy_right(x, down, at, begin, stage)
 
     def _copy_left(self, left: Boxed, rank: Operand, rows: list[Place], place: Place,
                    stage: Operand) -> None:

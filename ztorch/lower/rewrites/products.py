@@ -37,6 +37,7 @@ from ztorch.lower.rewrites.integer_products import in_words
 from ztorch.lower.rewrites.quantized_products import of_integers
 from ztorch.lower.rewrites.split_floats import SplitFloats
 from ztorch.lower.rewrites.split_reductions import split_reduction, widened
+from ztorch.lower.rewrites.split_windows import SplitWindows
 from ztorch.lower.rewrites.winograd import KERNEL_SLOPES, RESULTS_OF, transformed, transformed_slope
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
@@ -63,7 +64,7 @@ class ProductRewrites:
         self.packed: dict[tuple[Value, int], Value] = {}  # by the columns of panels
         self.padded: dict[Value, Value] = {}  # left operands with padded rows
         self.pitched = Pitches(limits)
-        self.split = SplitFloats(limits)
+        self.split, self.split_windows = SplitFloats(limits), SplitWindows(limits)
 
     def prepared(self, v: Value, fixed: bool) -> Value:
         """The product with operands that its tiles can read.
@@ -201,22 +202,20 @@ class ProductRewrites:
         """A convolution whose images are copied directly, with zeros outside of them; None if they
         cannot be copied so. If positions are steps along k, images are divided among as many
         products as occupy the machine best."""
-        product = self._as_views(v)
+        product = self.split_windows(self._as_views(v))
         cut = cut_of(product, self.limits)
         if cut is None or not cut[1].slides:
             return None
         m, n, k = *v.shape[-2:], product.args[0].shape[-1]
-        deep = cut[1].contiguous[0] and len(v.shape) == 2
+        deep = cut[1].contiguous[0] and v.rank == 2
         images = cut[1].k[0].extent if deep else 1
         best: tuple[float, Value] | None = None
         for parts in (p for p in range(1, images + 1) if images % p == 0):
             part = _cut_up(product, parts) if parts > 1 else product
             own_cut = cut_of(part, self.limits)
             estimate = estimated(part, *own_cut, self.limits) if own_cut else None
-            if estimate is None:
-                continue
-            few = estimate.tiles < WINDOW_UNITS * grid.compute_units
-            if few and not deep and k >= 2 * SPLIT_DEPTH:
+            if estimate is None or (not deep and k >= 2 * SPLIT_DEPTH and (
+                    estimate.tiles < WINDOW_UNITS * grid.compute_units)):
                 continue
             adding = parts * m * n * 2 * f32.bytes / (grid.unit.l2_bytes * grid.compute_units)
             time = estimate.cycles + (adding if parts > 1 else 0)
@@ -227,12 +226,12 @@ class ProductRewrites:
 
 def _cut_up(v: Value, parts: int) -> Value:
     """Products of equal parts of k."""
-    (a, b), (*batch, m, n) = v.args, v.shape
+    (a, *others), (*batch, m, n) = v.args, v.shape
     k, rank = a.shape[-1], len(batch)
     order = (*range(rank), rank + 1, rank, rank + 2)
     left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
-    right = OPS.reshape(b, (*batch, parts, k // parts, n))
-    return v.op(left, right, **{**v.attrs, "dtype": summing(v.dtype)})
+    rights = (OPS.reshape(b, (*batch, parts, k // parts, n)) for b in others)
+    return v.op(left, *rights, **{**v.attrs, "dtype": summing(v.dtype)})
 
 
 def _summed(parts: Value, v: Value) -> Value:

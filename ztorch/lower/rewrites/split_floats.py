@@ -65,12 +65,16 @@ class SplitFloats:
             (height, depth), count = matrix.shape, len(PARTS[side])
             x = matrix if base[1].factor(columns) == 1 else COPY(matrix)
             x = OPS.broadcast_to(OPS.reshape(x, (height, 1, depth)), (height, count, depth))
-            mask = (1 << 32) - (1 << MANTISSA - bits)
-            first = OPS.bitcast(OPS.bitwise_and(
-                OPS.bitcast(x, u32), OPS.full(x.shape, mask, u32)), f32)
+            first = leading(x, bits)
             part = OPS.iota(x.shape, 1)
             parts = OPS.where(OPS.equal(part, PARTS[side].index(REST)), OPS.sub(x, first), first)
             is_whole = OPS.bitwise_and(OPS.greater(part, 0), OPS.equal(OPS.abs(x), math.inf))
             parts = COPY(OPS.where(is_whole, 0.0, parts))
             self.made[key] = OPS.reshape(parts, (height, count * depth))
         return self.made[key]
+
+
+def leading(x: Value, bits: int) -> Value:
+    """Numbers with so many leading bits of their mantissa."""
+    mask = (1 << 32) - (1 << MANTISSA - bits)
+    return OPS.bitcast(OPS.bitwise_and(OPS.bitcast(x, u32), OPS.full(x.shape, mask, u32)), f32)

@@ -225,6 +225,14 @@ CONSUMER_REGISTERS = row(
     "registers of a thread that multiplies, besides its sums",
     "read in machine code: 154 with sums of 128")
 
+PARTS_REGISTERS = row(
+    "PARTS_REGISTERS", 48, "registers",
+    "the same for the parts of left operands that it holds",
+    "read in machine code: 138 with sums of 64")
+PARTS_HELD = row(
+    "PARTS_HELD", 4, "matrices", "the left operands in parts that are in registers at once",
+    CHOSEN)
+
 # -- convolutions by copies of boxes ---------------------------------------------------------------
 
 WINDOW_ROWS_TRIED = row(
