@@ -99,10 +99,10 @@ def made(name: str) -> Made:
     """The kernel of a case that has its schedule, the last one of keys, run as PTX as all others are."""
     make, schedule = CASES[name]
     one, ran = make(), list[Made]()
-    steps = plan_of(one.alone("j"), SM_80)[0].steps
+    steps = plan_of(one.alone("j"), SM_80)[0].parts
     kind = schedule.split()[0]
     schedules = {s.key: schedule for s in steps if s.schedule.kind == kind}
-    stages = {s.kernel.name: s.schedule.stages for s in plan_of(one.alone("j"), SM_80, schedules=schedules)[0].steps
+    stages = {s.kernel.name: s.schedule.stages for s in plan_of(one.alone("j"), SM_80, schedules=schedules)[0].parts
               if repr(s.schedule) == schedule}
 
     def play(kernel: Kernel, buffers: dict[str, np.ndarray], *_: int, **__: int) -> None:

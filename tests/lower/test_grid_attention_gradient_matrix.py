@@ -38,7 +38,7 @@ def for_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def gradient_steps(graph: Graph, chip: str = "sm_80") -> list[KernelStep]:
-    return [s for s in plan_of(graph, TARGETS[f"cuda:{chip}"].limits)[0].steps if s.schedule.kind == KIND]
+    return [s for s in plan_of(graph, TARGETS[f"cuda:{chip}"].limits)[0].parts if s.schedule.kind == KIND]
 
 
 def results(one: Job, schedule: str) -> Arrays:

@@ -68,7 +68,7 @@ def error(one: Job, limits: Limits) -> float:
 def test_nearly_all_bits_are_kept(chip: str, name: str) -> None:
     make, shapes = MAKES[name]
     one = job(make, *shapes, d=f32)
-    kinds = [kind_of(s) for s in plan_of(one.graph, high(chip))[0].steps]
+    kinds = [kind_of(s) for s in plan_of(one.graph, high(chip))[0].parts]
     assert kinds.count("grid_matrix") >= 1 and "grid_product" not in kinds
     # Both operands lose a bit in 2 ** 21, and the product of both rests is left out; sums round.
     by_parts = error(one, high(chip))
@@ -133,5 +133,5 @@ def test_parts_of_numbers() -> None:
 def test_only_where_it_is_faster(chip: str, precision: str, kind: str) -> None:
     x, w = (leaf("input", n, s, f32) for n, s in (("x", (4, 14, 14, 64)), ("w", (3, 3, 64, 64))))
     graph = Graph({"y": ops.conv2d(x, w, padding="same")})
-    steps = plan_of(graph, target(f"cuda:{chip}").with_precision(precision).limits)[0].steps
+    steps = plan_of(graph, target(f"cuda:{chip}").with_precision(precision).limits)[0].parts
     assert [kind_of(s) for s in steps if "matmul" in s.kernel.name] == [kind]
