@@ -17,7 +17,7 @@ from ztorch.dtypes import f16, f32, i32
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.lower.cpu import borders, scatter_add
-from ztorch.lower.grid import attention_tiles, pitches, window_tiles
+from ztorch.lower.grid import attention_tiles, pitches, split_k, window_tiles
 from ztorch.lower.grid.attention_rows import AttentionSizes
 from ztorch.lower.grid.attention_tiles import GridAttentionMatrixSchedule
 from ztorch.lower.index import Index, Var
@@ -108,3 +108,14 @@ def test_only_a_whole_rounded_matrix_is_rounded_again_with_wider_rows() -> None:
         base = view_of(matrix, indices)
         assert base is not None
         assert (pitches._narrowed(base, matrix) is not None) is known
+
+
+@pytest.mark.cheap
+@pytest.mark.parametrize(("m", "n", "k", "parts"), [
+    (1152, 128, 50176, 16), (768, 768, 4096, 4), (768, 3072, 4096, 1), (4096, 4096, 4096, 1), (147, 64, 802816, 36)])
+def test_products_by_subgroups_are_split_where_that_gains(m: int, n: int, k: int, parts: int) -> None:
+    """In parts that leave few of 108 units idle in the last round; as before if lines cannot be copied asynchronously."""
+    grid = SM_80.grid
+    assert grid is not None
+    v = ops.matmul(ops.transpose(leaf("input", "a", (k, m), f16)), leaf("input", "b", (k, n), f16))
+    assert max(1, split_k.parts_of(v, grid, matrix_shape(f16, grid))) == parts

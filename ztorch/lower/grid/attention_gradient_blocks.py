@@ -54,8 +54,8 @@ class GradientBlocks:
     other: int  # lines of a matrix that come in stages
     depth: int  # of queries and keys
     width: int  # of values and slopes
-    masked: bool  # whether scores have a mask
-    dropped: bool  # whether weights are dropped
+    masks: int  # of scores, one of which may be that lines end within a block
+    dropped: bool  # whether weights are dropped, too
 
     @property
     def rows(self) -> int:
@@ -83,16 +83,15 @@ class GradientBlocks:
 
     @property
     def registers(self) -> int:
-        """32-bit registers of a thread for matrices, masks (a quarter of the size of scores) and
-        the places of lines, by which it draws random numbers, too. Matrices are results, scores and
+        """32-bit registers of a thread for matrices, masks (a quarter of the size of scores,
+        thrice with dropout) and the places of lines. Matrices are results, scores and
         slopes, half as many for those as operands, and what it multiplies."""
         elements = self.high * (self.depth + self.width * self.by_keys + 2 * self.s.block)
         halves = self.high * (self.s.block + self.s.held * self.shape.k)
         more = self.high * self.shape.k * (self.s.held < self.steps)
-        more += self.high * self.s.block * self.masked // 2
+        more += self.high * self.s.block * (self.masks + 2 * self.dropped) // 2
         matrices = (2 * elements + halves + more) // (2 * self.grid.subgroup)
-        both = self.masked and self.dropped
-        return matrices + ATTENTION_GRADIENT_LINES * self.s.high * (1 + both)
+        return matrices + ATTENTION_GRADIENT_LINES * self.s.high * (1 + self.dropped)
 
     @property
     def shared(self) -> int:
@@ -138,9 +137,10 @@ def blocks_of(s: GridAttentionGradientMatrixSchedule, region: Region,
     own, other = line_counts(region)
     depth, width = (math.ceil(n / shape.k) * shape.k for n in padded(sizes, shape))
     attention = node.attrs["attention"]
-    masked, dropped = hidden_by(attention.score) is not None, attention.dropout_mask is not None
+    masks = (hidden_by(attention.score) is not None) + (other % max(1, s.block) > 0)
+    dropped = masks > 0 and attention.dropout_mask is not None
     return GradientBlocks(s, shape, grid, node.attrs["by_keys"], sizes.matrices, own, other, depth,
-                          width, masked, dropped)
+                          width, masks, dropped)
 
 
 def propose(region: Region, limits: Limits) -> GridAttentionGradientMatrixSchedule | None:

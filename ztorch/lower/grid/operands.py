@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ztorch.dtypes import DType, i32
 from ztorch.graph.value import Value
+from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.limits import Limits
 from ztorch.lower.grid.epilogue import Block
 from ztorch.lower.index import Index, Var
@@ -51,7 +52,8 @@ def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
                bordered: bool = False) -> int:
     """The first of `widths` for which vectors of an operand are contiguous, aligned, and entirely
     inside or outside the operand; 1 if there is none. `bordered`: the operand may have borders of
-    zeros."""
+    zeros, and the last vector of a line along the tile may go on into what is between lines, since
+    no result is computed from it."""
     operand, along_k = product.args[side], contiguous_along_k(product, side)
     loops = [Var(f"d{i}", size) for i, size in enumerate(operand.shape)]
     index = [Index.of(v) for v in loops]
@@ -61,10 +63,12 @@ def contiguous(product: Value, side: int, tile: Block, widths: Sequence[int],
         return 1
     axis = loops[-1 if along_k == (side == 0) else -2]
     step = tile.depth if along_k else tile.rows if side == 0 else tile.columns
+    goes_on = bordered and not along_k and not tests and base[1].is_affine
+    extent = 0 if goes_on else axis.extent
     for n in widths:
-        first = vector_start(base[1], axis, n) if n > 1 else None
+        first = vector_start(base[1], axis, n) if n > 1 and axis.extent >= n else None
         if first is not None and not any(f % n for f in (
-                step, axis.extent, base[0].size, *(f for _, f in first.terms), first.const)
+                step, extent, base[0].size, *(f for _, f in first.terms), first.const)
         ) and all(_is_uniform(i, axis, n) for i, _, _ in tests):
             return n
     return 1
@@ -116,3 +120,9 @@ def copy_width(product: Value, side: int, tile: Block, of: DType) -> int:
         return 0
     n = contiguous(product, side, tile, [size // of.bytes for size in COPY_BYTES], bordered=True)
     return n if n * of.bytes in COPY_BYTES else 0
+
+
+def is_copied(product: Value, side: int, of: DType) -> bool:
+    """Whether threads can copy an operand asynchronously, for tiles of whole lines."""
+    tile = Block(*[SWIZZLE_LINE // of.bytes] * 3)
+    return copy_width(product, side, tile, of) > 0

@@ -10,6 +10,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid import mma
+from ztorch.lower.grid.operands import is_copied
 from ztorch.lower.grid.thread_tiles import estimate
 from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
@@ -18,6 +19,7 @@ from ztorch.lower.tuning import (
     SPLIT_DEPTH,
     SPLIT_DEPTH_LARGE,
     SPLIT_DEPTH_THREADS,
+    SPLIT_GAIN,
     SPLIT_GROUPS,
     SPLIT_SHARE,
     SPLIT_START,
@@ -31,14 +33,18 @@ def parts_of(v: Value, grid: GridLimits, shape: MmaShape | None) -> int:
 
     Asynchronous products need large tiles to share loads, so they have few; with smaller tiles,
     several workgroups per compute unit hide the memory latency. Where threads multiply, or matrix
-    instructions (`shape`) split float32, the parts are those with the least estimated time.
+    instructions (`shape`) split float32, the parts are those with the least estimated time; where
+    subgroups multiply 16 bits, if they gain enough.
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
     if shape is None or shape.split:
         return _fastest(m, n, k, batch, grid, summing(v.dtype).bytes, shape)
     usual = min(k // SPLIT_DEPTH, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
-    if not grid.asynchronous_products or v.args[0].dtype.bits != f16.bits:
+    if shape.of.bits != f16.bits:
         return usual
+    if not grid.asynchronous_products:
+        copied = all(is_copied(v, side, shape.of) for side in (0, 1))
+        return _by_subgroups(m, n, k, batch, grid, shape, usual) if copied else usual
     most_rows, most_columns = ASYNC_TILES[0]
     rows = min(most_rows, max(SPLIT_TILE, _power_below(m)))
     columns = min(most_columns, max(SPLIT_TILE, _power_below(n)))
@@ -48,6 +54,47 @@ def parts_of(v: Value, grid: GridLimits, shape: MmaShape | None) -> int:
     if k < SPLIT_DEEP and not few:
         return usual
     return max(usual, min(k // SPLIT_DEPTH_LARGE, groups * grid.compute_units // tiles))
+
+
+@functools.cache
+def _by_subgroups(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
+                  usual: int) -> int:
+    """The parts in which products by subgroups take the fewest cycles, or else the usual number."""
+    most = min(k // SPLIT_DEPTH, SPLIT_GROUPS * grid.compute_units)
+    times = {parts: _cycles(m, n, k, batch, parts, grid, shape)
+             for parts in range(1, most + 1) if k % parts == 0}
+    if not times:
+        return usual
+    best = min(times, key=lambda parts: times[parts])
+    now = max((parts for parts in times if parts <= usual), default=1)
+    return best if times[now] > SPLIT_GAIN * times[best] else usual
+
+
+def _cycles(m: int, n: int, k: int, batch: int, parts: int, grid: GridLimits,
+            shape: MmaShape) -> float:
+    """The estimated cycles of the busiest compute unit, and those to add the parts up. Each copied
+    element is loaded and stored, then read by all subgroups that share it; a strip is waited for
+    where few stages are in flight."""
+    unit, deep = grid.unit, k // parts
+    tile = mma.fastest(m, n, deep, batch * parts, grid, shape,
+                       fits=lambda tile: tile.fits(grid, None))[1]
+    if tile is None:
+        return math.inf
+    tile = tile.staged(grid, deep)
+    strips = tile.rows + tile.columns
+    read = 2 * strips + tile.rows * tile.across + tile.columns * tile.down
+    step = max(read * shape.of.bytes / unit.shared_bytes, strips * shape.of.bytes / unit.l2_bytes,
+               tile.rows * tile.columns / unit.subgroup_products)
+    busiest = math.ceil(_tiles(m, n, tile.rows, tile.columns, batch * parts) / grid.compute_units)
+    together = max(1, min(tile.resident_threads(grid) // tile.threads,
+                          grid.shared_unit_bytes // tile.shared))
+    waited = math.ceil(busiest / together) * math.ceil(deep / tile.depth) * (
+        unit.copy_cycles / max(1, tile.stages - 1))
+    rate = unit.memory_bytes * grid.compute_units
+    least = max(busiest * deep * step, waited, batch * (m + n) * k * shape.of.bytes / rate)
+    if parts == 1:
+        return least
+    return least + 2 * batch * parts * m * n * shape.into.bytes / rate + SPLIT_START / unit.f32
 
 
 @functools.cache

@@ -8,7 +8,6 @@ from ztorch.dtypes import f32
 from ztorch.graph.narrow import narrowed
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
-from ztorch.ir.kernel import SWIZZLE_LINE
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.cpu.l1_conflicts import padded_copy, padded_rows, pays_to_pad
 from ztorch.lower.cpu.left_operand import access_pattern
@@ -21,9 +20,8 @@ from ztorch.lower.cpu.strides import (
     step_distance,
 )
 from ztorch.lower.cpu.tiling import choose, copy_cycles, product_cycles
-from ztorch.lower.grid.epilogue import Block
 from ztorch.lower.grid.mma import shape_for
-from ztorch.lower.grid.operands import copy_width, has_border
+from ztorch.lower.grid.operands import has_border, is_copied
 from ztorch.lower.grid.pitches import Pitches
 from ztorch.lower.grid.split_k import parts_of
 from ztorch.lower.grid.window_axes import seen_through
@@ -169,7 +167,8 @@ class ProductRewrites:
             whole = OPS.sum(OPS.mul(column, widened(b)), axis=-2)
             y = whole if self.in_chains else split_reduction(whole, grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
-        v = _product_of(v, *(self.pitched(v, side) for side in (0, 1)))
+        v = _product_of(v, *self.pitched(v))
+        k = v.args[0].shape[-1]
         most_parts = parts_of(v, grid, shape_for(v, self.limits))
         parts = next((p for p in range(most_parts, 1, -1) if k % p == 0), 1)
         return v if parts == 1 else _summed(_cut_up(v, parts), v)
@@ -194,9 +193,8 @@ class ProductRewrites:
         shape = shape_for(product, self.limits) if grid.asynchronous_copies else None
         if shape is None or not any(has_border(product, side) for side in (0, 1)):
             return None
-        tile = Block(*[SWIZZLE_LINE // shape.of.bytes] * 3)
-        fits = all(copy_width(product, side, tile, shape.of) for side in (0, 1))
-        return product if fits else None
+        copied = all(is_copied(product, side, shape.of) for side in (0, 1))
+        return product if copied else None
 
     def _windowed(self, v: Value, grid: GridLimits) -> Value | None:
         """A convolution whose images are copied directly, with zeros outside of them; None if they

@@ -95,9 +95,9 @@ ATTENTION_GRADIENT_TILES = row(
     "subgroups; matrices of lines per subgroup; lines of a block; steps in registers",
     "the tiles that are tried for gradients of attention by subgroups", CHOSEN)
 ATTENTION_GRADIENT_REGISTERS = row(
-    "ATTENTION_GRADIENT_REGISTERS", 236, "registers",
+    "ATTENTION_GRADIENT_REGISTERS", 234, "registers",
     "the most registers of 32 bits for the matrices of a thread, their masks and their places",
-    "read in machine code: of 255; with 240 there are spills")
+    "read in machine code: of 255; with 236 there are spills")
 ATTENTION_GRADIENT_LINES = row(
     "ATTENTION_GRADIENT_LINES", 12, "registers",
     "registers of a thread for the places of the lines of each matrix, twice as many with masks "

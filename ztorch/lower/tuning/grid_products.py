@@ -87,6 +87,11 @@ SPLIT_GROUPS = row(
     "measured on an H200: a gradient of 147 x 64 with k of 802,816 on 96 workgroups took four "
     "times as long as its bytes; predicted for threads on float32: with one, 1152 x 128 x 50,176 "
     "takes 659 us for 264")
+SPLIT_GAIN = row(
+    "SPLIT_GAIN", 1.3, "times as fast",
+    "how much products of 16 bits by subgroups must gain to be split otherwise than usual",
+    "predicted: with 1.2, 1024 x 512 x 2048 takes 29 us for 24 on an A40, and with 1.3 768 x 768 x "
+    "4096 takes 27 us for 42 on an A100")
 SPLIT_TILE = row(
     "SPLIT_TILE", 64, "rows and columns",
     "the size of the tiles that are counted to decide whether k must be split", CHOSEN)
