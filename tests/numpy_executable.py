@@ -35,6 +35,7 @@ class NumpyExecutable:
 
     device = "numpy"
     code = b""
+    own_kernels = None  # it calls no library
 
     def __init__(self, traced: TracedModel):
         self.name = traced.metadata.name
