@@ -88,6 +88,7 @@ JOBS = {
     "layers": job(perceptron, *layers(150, 136, 72, 10)),
     "layers of odd sizes": job(perceptron, *layers(37, 61, 5, 3, 2)),
     "more results than threads": job(perceptron, *layers(8, 700, 4)),
+    "a few rows": job(perceptron, (3, 60), *layers(60, 44, 21, 6)[1:]),
     "norms": job(normed, (3, 90), (1, 90)),
     "gradients": job(slopes, (1, 40), (40, 24), (24, 6)),
 }

@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from ztorch.dtypes import u32
+from ztorch.dtypes import f32, u32
 from ztorch.ir.kernel import Memory, launch_grid
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid.chain_kernels import COUNTER, ChainPart, can_be_part, chain_kernel
-from ztorch.lower.grid.chain_schedules import KINDS, part_schedule
+from ztorch.lower.grid.chain_schedules import KINDS, elements_of, part_schedule
 from ztorch.lower.grid.workgroups import power_of_two
 from ztorch.lower.locations import Location
 from ztorch.lower.params import Params
@@ -108,19 +108,22 @@ def _chained(steps: Sequence[KernelStep], kernels: Sequence[RegionKernel], param
     grid = kernels[0].limits.grid
     assert grid is not None
     parts = {way: _parts(steps, kernels, way) for way in _ways(grid)}
+    elements = [elements_of(kernel.region) for kernel in kernels]
     best = [_Launch(0.0, 0, None)]
     for end in range(1, len(steps) + 1):
         options = []
         for first in range(end):
             before = best[first].cycles + (CHAIN_GAP if first else 0)
             if end - first == 1:
-                options.append(_Launch(before + _reading(steps[first], launch_grid(
-                    steps[first].kernel)[0]), first, None))
+                groups = launch_grid(steps[first].kernel)[0]
+                alone = _reading(steps[first], elements[first], groups)
+                options.append(_Launch(before + alone, first, None))
                 continue
             for way, possible in parts.items():
                 some = [p for p in possible[first:end] if p is not None]
                 if len(some) == end - first:
-                    options.append(_Launch(before + _estimate(some, way), first, way))
+                    together = _estimate(some, elements[first:end], way)
+                    options.append(_Launch(before + together, first, way))
         best.append(min(options, key=lambda s: s.cycles))
     launches: list[KernelStep] = []
     end = len(steps)
@@ -144,19 +147,19 @@ def _parts(steps: Sequence[KernelStep], kernels: Sequence[RegionKernel], way: Me
     return parts
 
 
-def _reading(step: KernelStep, groups: int) -> float:
+def _reading(step: KernelStep, elements: int, groups: int) -> float:
     """Cycles in which so many workgroups read all data of a kernel and compute with them."""
-    sizes = [m.size for m in step.kernel.memories if m.space == "global"]
-    return (_bytes(step) / CHAIN_UNIT_BYTES + sum(sizes) / GROUP_THREADS * CHAIN_ELEMENT) / groups
+    data = max(_bytes(step), elements * f32.bytes)
+    return (data / CHAIN_UNIT_BYTES + elements / GROUP_THREADS * CHAIN_ELEMENT) / groups
 
 
-def _estimate(parts: Sequence[KernelStep], way: Meeting) -> float:
+def _estimate(parts: Sequence[KernelStep], elements: Sequence[int], way: Meeting) -> float:
     """Cycles of a chain: its barriers, the time to read its data, and the waits of workgroups that
     do the work of several, one after another."""
     counts = [launch_grid(p.kernel)[0] for p in parts]
     used = [min(n, way.groups) for n in counts]
     barriers = sum(max(pair) > 1 for pair in pairwise(used))
-    reading = sum(_reading(p, n) for p, n in zip(parts, used, strict=True))
+    reading = sum(map(_reading, parts, elements, used))
     rounds = sum(math.ceil(n / way.groups) - 1 for n in counts)
     return (barriers * way.cycles + reading + rounds * CHAIN_ROUND
             - CHAIN_LATENCY * (len(parts) - 1))

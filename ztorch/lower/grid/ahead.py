@@ -6,8 +6,10 @@ that they need. Variables hand their values to the stage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from ztorch.dtypes import u32
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Instr, Operand
 from ztorch.ir.opcodes import PURE
@@ -42,7 +44,7 @@ class Ahead:
             elif i.opcode in PURE:
                 known.add(at)
             elif i.opcode == "load" and i.attrs["mem"] in fixed and len(i.args) == 1:
-                size = i.dest.lanes * max(1, i.dest.dtype.bits // 32)
+                size = math.ceil(i.dest.lanes * i.dest.dtype.bytes / u32.bytes)
                 if self.registers + size <= room:
                     self.registers += size
                     self.loads[at] = []

@@ -13,7 +13,7 @@ from ztorch.lower.grid.rows import counts
 from ztorch.lower.grid.teams import grid_axes
 from ztorch.lower.region import Region
 from ztorch.lower.schedule import GridElementSchedule, GridRowSchedule, Schedule
-from ztorch.lower.tuning import CHAIN_ELEMENT, CHAIN_LEVEL, GROUP_THREADS
+from ztorch.lower.tuning import CHAIN_ELEMENT, CHAIN_LEVEL, CHAIN_SECTOR, GROUP_THREADS
 
 KINDS = ("grid_rows", "grid_elements")  # of the schedules that parts can have
 
@@ -30,6 +30,12 @@ def part_schedule(region: Region, limits: Limits, groups: int) -> Schedule | Non
     timed = [(_cycles(s, region, limits, groups), s) for s in _teams(region, limits)
              if nests.may_have(s, region, limits)]
     return min(timed, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+
+def elements_of(region: Region) -> int:
+    """The elements that the threads of a part read and compute with."""
+    axes = grid_axes(region) if region.kind == "reduce" else None
+    return math.prod(counts(axes, 1)) if axes else region.size
 
 
 def _teams(region: Region, limits: Limits) -> Iterator[GridRowSchedule]:
@@ -54,6 +60,7 @@ def _cycles(s: GridRowSchedule, region: Region, limits: Limits, groups: int) -> 
     share = math.ceil(columns / s.team_ways) * (1 + s.width)
     near = 1 if axes.by_columns else min(s.team_ways, grid.subgroup or 1)
     levels = math.log2(s.team_ways // near) + (near > 1)
-    narrow = axes.by_columns and s.team_rows * s.width * region.members[0].dtype.bytes < 32
-    return rounds * (share * CHAIN_ELEMENT * (1 + narrow) + levels * CHAIN_LEVEL) * (
-        1 if s.turns_held else 1.001)
+    across = s.team_rows * s.width * region.members[0].dtype.bytes
+    narrow = axes.by_columns and across < CHAIN_SECTOR
+    return rounds * (share * CHAIN_ELEMENT * (1 + narrow) + levels * CHAIN_LEVEL) + (
+        not s.turns_held)

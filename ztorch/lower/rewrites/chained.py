@@ -1,16 +1,27 @@
-"""Graphs whose products become stages of chains: small models that predict one row."""
+"""Graphs whose products become stages of chains: small models that predict a few rows."""
 
 from __future__ import annotations
 
-from ztorch.graph.value import Graph
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
-from ztorch.lower.tuning import CHAIN_BYTES, CHAIN_MOST
+from ztorch.lower.tuning import CHAIN_BYTES, CHAIN_MOST, CHAIN_ROWS
 
 
 def becomes_chains(graph: Graph, limits: Limits) -> bool:
-    """Whether all products of a graph are one row times a small matrix, and there are several."""
+    """Whether all products of a graph are of few rows and a small matrix, and there are several."""
     if limits.grid is None or not limits.grid.launch_barriers:
         return False
     products = [v for v in graph.nodes() if v.op.kind == "contract"]
     return 1 < len(products) <= CHAIN_MOST and all(
-        v.rank == 2 and v.shape[0] == 1 and v.args[1].nbytes <= CHAIN_BYTES for v in products)
+        v.rank == 2 and v.shape[0] <= CHAIN_ROWS and v.args[1].nbytes <= CHAIN_BYTES
+        for v in products)
+
+
+def sums_over_k(a: Value, b: Value) -> Value:
+    """A product as sums over the rows of its right operand, which neighboring threads read."""
+    (*batch, m, k), rank = a.shape, a.rank - 2
+    if m == 1:
+        column = OPS.reshape(a, (*batch, k, 1))
+        return OPS.sum(OPS.mul(OPS.broadcast_to(column, b.shape), b), axis=-2)
+    return OPS.sum(OPS.mul(OPS.expand_dims(a, -1), OPS.expand_dims(b, rank)), axis=-2)

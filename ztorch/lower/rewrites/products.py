@@ -29,6 +29,7 @@ from ztorch.lower.grid.window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, view_of, without_copies
+from ztorch.lower.rewrites.chained import sums_over_k
 from ztorch.lower.rewrites.deep_products import depth_of_parts, in_sums, is_deep
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.integer_products import in_words
@@ -161,11 +162,10 @@ class ProductRewrites:
         else:
             v = bordered
         a, b = v.args
-        (*batch, m, _), k = v.shape, a.shape[-1]
-        if m == 1:
-            column = OPS.broadcast_to(OPS.reshape(widened(a), (*batch, k, 1)), b.shape)
-            whole = OPS.sum(OPS.mul(column, widened(b)), axis=-2)
-            y = whole if self.in_chains else split_reduction(whole, grid)
+        m, k = v.shape[-2], a.shape[-1]
+        if m == 1 or self.in_chains:
+            sums = sums_over_k(widened(a), widened(b))
+            y = sums if self.in_chains else split_reduction(sums, grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         v = _product_of(v, *self.pitched(v))
         k = v.args[0].shape[-1]

@@ -39,7 +39,16 @@ CHAIN_CLUSTER_GROUPS = row(
 CHAIN_BYTES = row(
     "CHAIN_BYTES", 1 << 22, "bytes", "the most data of a kernel that becomes part of a chain",
     CHOSEN)
+CHAIN_ROWS = row(
+    "CHAIN_ROWS", 4, "rows",
+    "the most of products that become sums over the rows of a matrix, as stages of a chain",
+    "predicted for an H200: 4 rows of 1024-1024-1024-1024 take 16.6 us for 17.7, 8 rows 24.3 for "
+    "18.8")
 CHAIN_MOST = row("CHAIN_MOST", 16, "kernels", "the longest chain", CHOSEN)
+CHAIN_SECTOR = row(
+    "CHAIN_SECTOR", 32, "bytes",
+    "of neighboring results below which a read of their rows takes bytes that nobody needs",
+    "public figures: the part of a line that NVIDIA's caches load")
 CHAIN_UNROLLED = row(
     "CHAIN_UNROLLED", 32, "trips",
     "the longest loop of a part that is unrolled, so that its loads start before the barrier",
