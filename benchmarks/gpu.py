@@ -10,7 +10,6 @@ that only imitate a GPU on the CPU, NumPy, and our own code for the CPU, to keep
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from ztorch.errors import Unsupported
 from ztorch.runtime.devices import SOURCES, ListedDevice, devices
 
 RESULTS = Path(__file__).parent / "results"
+MINUTES = 10  # of a run: a GPU may be lent for half an hour
 ON_GPU = Effort(block=2.5e-3, least=11, most=41, seconds=1.5, rest=0.0)  # no threads but the GPU's
 IMITATED = Effort(block=2.5e-3, least=5, most=15, seconds=1.5)  # its calls take long
 
@@ -90,8 +90,9 @@ def main(arguments: list[str] | None = None) -> int:
                         "model for the main kernels and steps; needs no device")
     parser.add_argument("--resume", action="store_true", help="go on with today's run of this "
                         "machine where it was broken off")
-    parser.add_argument("--minutes", type=float, default=math.inf,
-                        help="begin no row later than that; --resume measures the rest")
+    parser.add_argument("--minutes", type=float, default=MINUTES,
+                        help=f"begin no row later than that (default: {MINUTES}; inf: no limit); "
+                        "--resume measures the rest")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     asked = parser.parse_args(arguments)
     if asked.predict:

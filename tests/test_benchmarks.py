@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 from pathlib import Path
@@ -97,6 +98,11 @@ def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     how = ["--quick", "--only", "conv", "--out", str(tmp_path)]
     assert gpu.main([*how, "--minutes", "0"]) == 0 and not ran
     assert "2 rows are left, which --resume measures" in capsys.readouterr().out
+    with monkeypatch.context() as slow:  # without a limit of one's own: ten minutes
+        slow.setattr(gpu, "perf_counter", itertools.count(step=400).__next__)
+        assert gpu.main(how) == 0 and ran == ["first"]
+    assert "1 rows are left" in capsys.readouterr().out
+    ran.clear()
     assert gpu.main(how) == 1 and ran == ["first", "second"]
     works[0] = True
     assert gpu.main([*how, "--resume"]) == 0 and ran == ["first", "second", "second"]

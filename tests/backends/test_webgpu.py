@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+from tests.cases.available import device
 from ztorch.backends.drivers import webgpu
 
 
@@ -27,3 +29,22 @@ def test_mesa_finds_no_reason_to_complain(own: str | None, monkeypatch: pytest.M
         monkeypatch.setenv("XDG_RUNTIME_DIR", own)
     assert webgpu._adapters.__wrapped__() == []
     assert seen == [own or "/nonexistent"] and os.environ.get("XDG_RUNTIME_DIR") == own
+
+
+USED = """
+import numpy as np
+import ztorch as zt
+from ztorch.backends.drivers import webgpu
+
+with zt.device("webgpu"):
+    y = zt.ops.matmul(np.ones((4, 8), np.float32), np.ones((8, 2), np.float32))
+    print(np.asarray(y).sum())
+webgpu.os = None  # as where the interpreter clears this module before the objects
+"""
+
+
+def test_a_process_ends_in_silence() -> None:
+    """wgpu's objects outlive the modules that release them."""
+    device("webgpu")
+    done = subprocess.run([sys.executable, "-c", USED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["64.0"], "")

@@ -32,6 +32,7 @@ PARTS: dict[str, int] = {
         "tests/backends/test_recurrent.py", "tests/backends/test_rocm.py", "tests/backends/test_vectors.py",
         "tests/backends/test_zoo.py", "tests/codegen/c", "tests/codegen/c/test_programs.py",
         "tests/codegen/metal", "tests/codegen/ptx", "tests/codegen/rocm", "tests/codegen/test_cross.py",
+        "tests/codegen/test_cuda_kernels.py", "tests/codegen/test_cuda_values.py",
         "tests/codegen/test_gpu_opcodes.py", "tests/codegen/test_ptx.py", "tests/codegen/test_render.py",
         "tests/codegen/test_spirv.py", "tests/interchange/test_onnx_layers.py",
         "tests/interchange/test_onnx_torch.py", "tests/interchange/test_torch_export.py", "tests/kernels",
