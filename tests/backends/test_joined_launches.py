@@ -12,20 +12,18 @@ from ztorch.dtypes import f32
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
 
-X, Y, M = (leaf("input", n, shape, f32) for n, shape in (
-    ("x", (16, 12)), ("y", (7, 9)), ("m", (12, 8))))
-GRAPH = Graph({"product": ops.matmul(X, M), "rows": ops.sum(Y, 1), "columns": ops.sum(X, 0)})
+X = leaf("input", "x", (16, 12), f32)
+GRAPH = Graph({"rows": ops.sum(X, 1), "columns": ops.sum(X, 0), "all": ops.sum(X * 2.0)})
 
 
 @pytest.mark.parametrize("backend", ["vulkan", "opencl", "webgpu"])
 def test_a_wave_is_one_launch(backend: str) -> None:
     """Its parts have barriers and memory of their workgroups."""
-    random = np.random.default_rng(2)
-    job = Job(GRAPH, {v: random.normal(size=v.shape).astype(np.float32) for v in (X, Y, M)})
+    job = Job(GRAPH, {X: np.random.default_rng(2).normal(size=X.shape).astype(np.float32)})
     together, separate = (Module([job], backend, skips_branches=skips, compute_units=8)
                           for skips in (1, 0))
     assert [len(m.compiled.plans["j0"].steps) for m in (together, separate)] == [1, 3]
     results = together.run(0)
-    agree(job, results, terms=20)
+    agree(job, results, terms=200)
     for a, b in zip(results, separate.run(0), strict=True):
         np.testing.assert_array_equal(a, b)
