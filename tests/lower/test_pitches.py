@@ -42,7 +42,7 @@ def fed(graph: Graph) -> Job:
 
 def stages(one: Job) -> list[int]:
     """Of each product."""
-    steps = plan_of(one.alone("j"), SM_80)[0].steps
+    steps = plan_of(one.alone("j"), SM_80)[0].parts
     return [s.schedule.stages for s in steps if s.schedule.kind == "grid_matrix"]
 
 
@@ -84,4 +84,4 @@ def test_a_product_that_is_not_copied_anyway_is_unchanged(monkeypatch: pytest.Mo
     """The left operand could get longer lines along k, and the right one is read too seldom."""
     monkeypatch.setattr(pitches, "PITCH_REUSE", 65)
     a, b = leaf("input", "a", (64, 75), f16), leaf("input", "b", (75, 72), f16)
-    assert [s.schedule.kind for s in plan_of(fed(product(a, b, False, False)).alone("j"), SM_80)[0].steps] == ["grid_matrix"]
+    assert [s.schedule.kind for s in plan_of(fed(product(a, b, False, False)).alone("j"), SM_80)[0].parts] == ["grid_matrix"]
