@@ -49,14 +49,15 @@ def pullback(cotangents: Mapping[Value, Value], wrt: Sequence[Value]) -> list[Va
         The gradient of each tensor of `wrt`; None where nothing depends on it.
     """
     order = topological(cotangents)
-    dependent = set(wrt)  # the nodes that depend on one of wrt
+    asked = set(wrt)
+    dependent = set(asked)  # the nodes that depend on one of wrt
     for v in order:
         if any(a in dependent for a in v.args):
             dependent.add(v)
     parts_of = {v: [g] for v, g in cotangents.items()}  # the terms of each gradient so far
     of_results: dict[Value, dict[int, Value]] = {}  # of loops: gradients of results by index
     for v in reversed(order):
-        if v not in dependent or not v.args or v in wrt:
+        if v not in dependent or not v.args or v in asked:
             continue
         upstream: Any = (of_results.get(v) if v.op.kind in ("loop", "threads") else
                          _total(v, parts_of[v]) if v in parts_of else None)

@@ -53,7 +53,7 @@ class Placement:
         self.carries = {v.attrs["name"]: (k, step) for k, (v, step) in enumerate(carries.items())}
         self.histories = Histories(self.regions, limits.buffer_align)
         self._read: dict[Region, list[Value]] = {}
-        news = [*graph.updates.values()]
+        news = set(graph.updates.values())
         for region in (r for r in self.regions if r.kind == "reduce"):
             late = stored_between_passes(region, limits)
             region.stores += (added := [v for v in late if v not in region.stores])
