@@ -52,6 +52,27 @@ def test_lanes_beyond_the_end_read_nothing(turns: int) -> None:
     assert y[0] == x[:3 * turns:3].sum()
 
 
+@pytest.mark.parametrize("turns", [0, 1, 7, 8, 9, 17, 30])
+def test_machines_without_masked_stores_write_the_rest_one_by_one(turns: int) -> None:
+    """An element beyond the loop keeps its value, and sums have all elements."""
+    b = Builder("scaled", exact=False)
+    _ = b.memory("n", i32, 1), b.memory("x", f32, 30), b.memory("y", f32, 30, access="rw")
+    b.memory("sum", f32, 1, access="w")
+    total = b.var(f32, init=0.5)
+    with b.loop(0, b.min(b.cast(b.load("n", 0), dtype=b.index), 30)) as k:
+        b.store("y", k, b.mul(b.load("x", k), 2.0))
+        b.set(total, b.add(b.get(total), b.load("y", k)))
+    b.store("sum", 0, b.get(total))
+    kernel = vectorize_loops(b.kernel(), Limits(256, 16, True))
+    verify(kernel)
+    assert [i.args[2].number for i in kernel.body if i.opcode == "loop"] == [8, 1]
+    x, y, result = (np.arange(1.0, 31.0, dtype=np.float32), np.full(30, -1, np.float32),
+                    np.zeros(1, np.float32))
+    interpret(kernel, {"n": np.array([turns], np.int32), "x": x, "y": y, "sum": result})
+    np.testing.assert_array_equal(y, [*2 * x[:turns], *[-1.0] * (30 - turns)])
+    assert result[0] == 0.5 + 2 * x[:turns].sum()
+
+
 @pytest.mark.parametrize("start", [5, 40])
 def test_a_loop_that_begins_behind_its_end(start: int) -> None:
     b = Builder("behind", exact=False)

@@ -3,8 +3,9 @@ vector.
 
 An example is the loop over the elements of a row in a sparse or ragged array. The remainder runs in
 masked lanes, so a short row takes one or two vectors, and no branch depends on its length. Loops
-that gather compute full vectors without masks, and then the remainder.
-Reductions have one accumulator per lane, combined after the loop.
+that gather compute full vectors without masks, and then the remainder; so do loops that write, on
+machines without mask registers, whose remainder is computed one by one. Reductions have one
+accumulator per lane, combined after the loop.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
     instructions = [x for x in body if x is not None]
     if len(instructions) < len(body):
         return None
-    loop = _VectorizedLoop(i, instructions, kernel, limits_by_id, limits)
+    assert n.end is not None
+    loop = _VectorizedLoop(i, instructions, n.end, kernel, limits_by_id, limits)
     return loop if loop.is_legal() else None
 
 
@@ -111,6 +113,7 @@ class _VectorizedLoop:
 
     loop: Instr
     body: list[Instr]
+    end: Instr
     kernel: Kernel
     known: Mapping[int, Range]
     limits: Limits
@@ -142,7 +145,7 @@ class _VectorizedLoop:
         if self.limits.mask_registers:
             return True
         touched = {i.attrs["mem"] for i in self.body if "mem" in i.attrs}
-        return not self.places and all(self.memories[n].dtype.bits >= 32 for n in touched)
+        return all(self.memories[n].dtype.bits >= 32 for n in touched)
 
     def _fits(self, i: Instr, changed: set[int]) -> bool:
         moving = any(a.id in self.along or a.id in self.vary for a in i.args if not a.is_const)
@@ -205,11 +208,13 @@ class _VectorizedLoop:
                  for v, i in self.updates.items()}
         start, stop, _ = self.loop.args
         self.known = self._ranges_in_lanes(lanes)
-        if self.gathers:  # the remainder has no branch, which a processor could not predict
+        alone = bool(self.places) and not self.limits.mask_registers  # masked stores are slow
+        if self.gathers or alone:
             rest = b.max(b.sub(stop, b.and_(b.sub(stop, start), lanes - 1)), start)
             with b.loop(start, rest, lanes) as counter:
                 self._iteration(b, counter, None, lanes, parts)
-            self._masked(b, rest, b.max(b.sub(stop, rest), 0), lanes, parts)
+            if not alone:  # no branch, which a processor could not predict
+                self._masked(b, rest, b.max(b.sub(stop, rest), 0), lanes, parts)
         else:
             with b.loop(start, stop, lanes) as counter:
                 self._masked(b, counter, b.min(b.sub(stop, counter), lanes), lanes, parts)
@@ -217,6 +222,10 @@ class _VectorizedLoop:
             opcode = COMBINED[i.opcode]
             variable = next(x for x in self.kernel.variables if x.id == v)
             b.set(variable, b.emit(opcode, b.get(variable), b.fold(opcode, b.get(parts[v]))))
+        if alone:  # the remainder, one by one
+            bounds = (rest, *self.loop.args[1:])
+            end = replace(self.end, args=(self.end.args[0], *bounds))
+            b.body += [replace(self.loop, args=bounds), *self.body, end]
 
     def _ranges_in_lanes(self, lanes: int) -> Mapping[int, Range]:
         """The ranges of values, also in lanes beyond the end of the loop, which may be before its
