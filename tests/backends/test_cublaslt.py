@@ -160,6 +160,22 @@ def test_smoke_of_a_device_multiplies_by_it(library: FakeCublaslt, monkeypatch: 
         (64, 64, 64, name) for name in ("f32", "f16", "bf16")]
 
 
+@pytest.mark.parametrize("call", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphAddChildGraphNode"])
+def test_a_call_that_fails(call: str, driver: FakeCuda, library: FakeCublaslt) -> None:
+    """It is an error with its name and code, and afterwards the device works."""
+    model, x = network(), np.ones((ROWS, 40), np.float32)
+    expected = model.compile("cuda", batch_size=ROWS).predict(x)
+    measured(model)
+    driver.fail[call] = "NOT_PERMITTED"
+    with pytest.raises(DeviceError, match=f"cuda:0: {call}: CUDA_ERROR_NOT_PERMITTED"):
+        model.compile("cuda", batch_size=ROWS).predict(x)
+    driver.fail.clear()
+    driver.forget()
+    program = model.compile("cuda", batch_size=ROWS)
+    np.testing.assert_allclose(program.predict(x), expected, rtol=1e-5, atol=1e-5)
+    assert program.executable.calls_libraries
+
+
 def test_another_version_or_none(library: FakeCublaslt, monkeypatch: pytest.MonkeyPatch) -> None:
     model = network()
     measured(model, version="12.0.0")

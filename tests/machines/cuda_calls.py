@@ -125,6 +125,8 @@ class CudaCalls:
             self.calls.append(name)
             code = self.refuse(name)
             match = None
+            if code and name == "cuStreamEndCapture":
+                self.capturing.pop(int(args[0]))  # it has ended all the same
             if not code:
                 answer = function(self, *args)
                 code, match = answer if isinstance(answer, tuple) and isinstance(

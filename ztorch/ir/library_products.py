@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MATRICES = (("mem", "off", "pitch", "", "mn"),
             ("source", "source_off", "source_pitch", "source_transposed", "mk"),
             ("right", "right_off", "right_pitch", "right_transposed", "kn"))
+MANTISSA_BITS = (23, 10)  # of float32 operands: those of libraries of devices
 ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     "library_product": (3, "c = a @ b by a function of a library (index of c, of a, of b)", (
         "mem", "off", "pitch", "source", "source_off", "source_pitch", "source_transposed",

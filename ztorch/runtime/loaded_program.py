@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztorch.errors import WeightsError
 from ztorch.host import processor
 from ztorch.locks import new_lock
-from ztorch.runtime.own_kernels import OwnKernels
 from ztorch.runtime.spec import PREPARE, FunctionSpec, ProgramSpec, StateSpec
+
+if TYPE_CHECKING:
+    from ztorch.runtime.own_kernels import OwnKernels
 
 
 class LoadedProgram(ABC):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
+from ztorch.ir.library_products import MANTISSA_BITS
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.cpu.library_operands import library_matrix
@@ -15,7 +16,6 @@ from ztorch.lower.schedule import Schedule
 from ztorch.lower.tuning import LIBRARY_WORK
 
 DTYPES = ("f32", "f16", "bf16")  # of operands; sums are float32
-MANTISSA_BITS = (23, 10)  # of float32 operands
 
 
 @dataclass(frozen=True, repr=False)
