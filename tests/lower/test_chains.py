@@ -17,9 +17,10 @@ from tests.parity import Job, agree, interpreted, plan_of
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.compile.explained import planned_kernels
+from ztorch.compile.parameters import initial_parameters
 from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import f32
-from ztorch.errors import InterpretError
+from ztorch.errors import DeviceError, InterpretError
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
@@ -27,6 +28,7 @@ from ztorch.ir.kernel import Kernel, launch_grid
 from ztorch.lower import chains
 from ztorch.lower.chains import Meeting
 from ztorch.lower.grid.chain_kernels import COUNTER, chain_kernel
+from ztorch.runtime.start import start
 from ztorch.tune.tuner import kernel_works
 
 WAYS = {"workgroup": Meeting(1, 0, False), "cluster": Meeting(4, 600, True), "launch": Meeting(4, 2000, False)}
@@ -106,6 +108,27 @@ def test_chains_in_ptx(name: str, way: str, fake: FakeCuda) -> None:
     all_agree("cuda", [JOBS[name]])
     if way == "launch" and name == "layers":  # the driver is asked to run all workgroups at once
         assert "cuGraphKernelNodeSetAttribute" in fake.calls
+
+
+def test_a_chain_for_a_larger_gpu_says_so(monkeypatch: pytest.MonkeyPatch, fake: FakeCuda) -> None:
+    """The pretended GPU runs 32 workgroups of 256 threads at once; that of the artifact ran 64."""
+    monkeypatch.setattr(chains, "CHAIN_GAP", 1e9)
+    one = job(perceptron, *layers(300, 512, 10))
+    for groups in (32, 64):
+        monkeypatch.setattr(chains, "_ways", lambda grid, n=groups: [Meeting(n, 2000, False)])
+        made = compile_functions({"f": one.graph}, TARGETS["cuda:sm_90a"], "m")
+        assert [launch_grid(s.kernel)[0] for s in made.plans["f"].steps] == [groups]
+        program = start(made.spec, made.code, initial_parameters(
+            made.spec, made.placed.states, [data for _, data in made.placed.constants]))
+        if groups == 32:
+            call = program.bind("f")
+            for v, x in one.feeds.items():
+                call.inputs[v.attrs["name"]][...] = x
+            call()
+            np.testing.assert_allclose(call.outputs["y"], one.oracle()[0], rtol=1e-4, atol=1e-6)
+            continue
+        with pytest.raises(DeviceError, match=r"the 64 workgroups of k0_to_k\w+ wait .* GPU runs 32 at once; compile"):
+            program.bind("f")()
 
 
 def chain_of(name: str, limits: object = HOPPER) -> Kernel:

@@ -151,7 +151,7 @@ class FakeCuda(CudaMemory):
         return self.node(graph, Node([int(n) for n in after]), count)
 
     def do_cuStreamBeginCapture(self, stream: Any, mode: Any) -> None:
-        assert mode.name == "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", "other threads could not allocate memory"
+        assert mode.name == "CU_STREAM_CAPTURE_MODE_RELAXED", "the library could not load its code"
         assert int(stream) in self.streams and int(stream) not in self.capturing
         self.capturing[int(stream)] = []
 
@@ -190,6 +190,10 @@ class FakeCuda(CudaMemory):
         node = Node([int(n) for n in after], entry, (p.gridDimX, p.gridDimY, p.gridDimZ), pointers,
                     p.sharedMemBytes, maps)
         return self.node(graph, node, count)
+
+    def do_cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: Any, threads: int, shared: int) -> Any:
+        assert self.held(function, Entry) and self.asked.get(int(function), 0) == shared
+        return 2048 // threads
 
     def do_cuGraphKernelNodeSetAttribute(self, node: Any, which: Any, value: Any) -> Any:
         node = self.held(node, Node)

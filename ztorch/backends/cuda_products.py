@@ -60,10 +60,10 @@ class DeviceWithProducts(GpuDevice):
 
     def _call_node(self, graph: Any, before: list[Any], module: DeviceModule,
                    launch: Launch) -> Any:
-        """Captures a product as a graph of its own. Other threads go on calling the driver
-        meanwhile."""
+        """Captures a product as a graph of its own. All threads go on calling the driver meanwhile:
+        the library loads its kernel at the first call, which other modes do not allow."""
         product = self._function(module, launch.entry)
-        mode = cuda_calls.driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        mode = cuda_calls.driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._call("StreamBeginCapture", self._queue, mode)
         try:
             product.enqueue(tuple(int(b.buffer.handle) + b.at for b in launch.bindings),

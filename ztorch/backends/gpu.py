@@ -103,7 +103,7 @@ class GpuDevice(Device):
         """Edges of a graph between kernels, whose targets begin early."""
         raise NotImplementedError
 
-    def _run_at_once(self, node: Any) -> None:
+    def _run_at_once(self, node: Any, module: DeviceModule, launch: Launch) -> None:
         """Has the workgroups of a launch of a graph run all at once."""
         raise NotImplementedError
 

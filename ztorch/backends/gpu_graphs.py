@@ -46,7 +46,7 @@ class GraphCalls(Protocol):
 
     def _early_edges(self, graph: Any, sources: list[Any], targets: list[Any]) -> None: ...
 
-    def _run_at_once(self, node: Any) -> None: ...
+    def _run_at_once(self, node: Any, module: DeviceModule, launch: Launch) -> None: ...
 
 
 class GraphWithCopies(NamedTuple):
@@ -126,7 +126,7 @@ class GpuGraph:
                     nodes.append(device._call("GraphAddKernelNode", graph, sources, len(sources),
                                               node))
                     if launch.entry in self._module.handle.meeting:
-                        device._run_at_once(nodes[-1])
+                        device._run_at_once(nodes[-1], self._module, launch)
                 if early and done:
                     device._early_edges(graph, done * len(nodes),
                                         [node for node in nodes for _ in done])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 from ztorch.backends import cuda_calls
@@ -239,7 +240,15 @@ class CudaDevice(DeviceWithProducts):
         self._call(cuda_calls.edges_call(), graph, sources, targets, [edge] * len(sources),
                    len(sources))
 
-    def _run_at_once(self, node: Any) -> None:
+    def _run_at_once(self, node: Any, module: DeviceModule, launch: Launch) -> None:
+        entry, groups = module.entries[launch.entry], math.prod(launch.grid)
+        room = dict(self.info.limits)["compute_units"] * self._call(
+            "OccupancyMaxActiveBlocksPerMultiprocessor", self._function(module, launch.entry),
+            math.prod(entry.workgroup), entry.shared)
+        if groups > room:  # compiled for a larger GPU of the same chip, or for all of this one
+            raise DeviceError(f"{self.id}: the {groups} workgroups of {entry.name} wait for one "
+                              f"another, and this GPU runs {room} at once; compile the program on "
+                              "this GPU")
         cuda, value = cuda_calls.driver(), cuda_calls.driver().CUkernelNodeAttrValue()
         value.cooperative = 1
         self._call("GraphKernelNodeSetAttribute", node,
