@@ -57,6 +57,17 @@ def test_qr_of_columns_of_all_sizes_is_lapacks() -> None:
     np.testing.assert_allclose(r / size, triangle / size, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+def test_qr_of_the_largest_and_smallest_columns_has_numbers(dtype: Any) -> None:
+    """The logarithm of the largest number is rounded up; numbers below the normal ones may be 0."""
+    limits = np.finfo(dtype)
+    sizes = np.array([limits.max, 1.0, limits.tiny / 4])
+    q, r = map(np.asarray, ops.qr(np.diag(sizes).astype(dtype)))
+    np.testing.assert_array_equal(q, np.eye(3))
+    np.testing.assert_array_equal(np.diag(r)[:2], sizes[:2].astype(dtype))
+    assert 0 <= r[2, 2] <= limits.tiny
+
+
 def test_qr_of_zeros_below_the_diagonal_keeps_signs() -> None:
     a = np.triu(RANDOM.normal(size=(3, 3)))
     same(ops.qr(constant(a)), tuple(np.linalg.qr(a)))

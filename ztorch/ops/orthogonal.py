@@ -63,6 +63,8 @@ def decomposed(x: Value, width: int) -> tuple[Value, Value]:
         return q, x[..., :width, :]
     size = OPS.max(OPS.abs(x), axis=-2, keepdims=True)  # so that no square overflows or vanishes
     size = OPS.exp2(OPS.floor(OPS.log2(OPS.where(OPS.greater(size, 0.0), size, 1.0))))
+    normal = np.finfo(x.dtype.numpy)  # log2 of the largest is rounded up
+    size = OPS.clip(size, float(normal.tiny), 2.0 ** (normal.maxexp - 1))
     block = max(PANEL, PANEL * -(-count // (PANEL * BLOCKS)))
     rest, rows, blocks = x / size, list[Value](), list[tuple[Value, Value]]()
     for start in range(0, count, block):
