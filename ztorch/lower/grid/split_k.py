@@ -24,6 +24,7 @@ from ztorch.lower.tuning import (
     SPLIT_SHARE,
     SPLIT_START,
     SPLIT_TILE,
+    SPLIT_WAIT,
 )
 
 
@@ -67,14 +68,21 @@ def _by_subgroups(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: M
         return usual
     best = min(times, key=lambda parts: times[parts])
     now = max((parts for parts in times if parts <= usual), default=1)
-    return best if times[now] > SPLIT_GAIN * times[best] else usual
+    if times[now] <= SPLIT_GAIN * times[best]:
+        return usual
+    if m <= SPLIT_TILE and usual <= 1:  # one row of tiles, on most of the units: few bytes are read
+        whole, split = (_cycles(m, n, k, batch, parts, grid, shape, SPLIT_WAIT)
+                        for parts in (1, best))
+        return usual if whole <= split else best
+    return best
 
 
 def _cycles(m: int, n: int, k: int, batch: int, parts: int, grid: GridLimits,
-            shape: MmaShape) -> float:
+            shape: MmaShape, wait: float = 1.0) -> float:
     """The estimated cycles of the busiest compute unit, and those to add the parts up. Each copied
     element is loaded and stored, then read by all subgroups that share it; a strip is waited for
-    where few stages are in flight."""
+    where few stages are in flight, a share `wait` of the time that it takes while all units load.
+    """
     unit, deep = grid.unit, k // parts
     tile = mma.fastest(m, n, deep, batch * parts, grid, shape,
                        fits=lambda tile: tile.fits(grid, None))[1]
@@ -89,7 +97,7 @@ def _cycles(m: int, n: int, k: int, batch: int, parts: int, grid: GridLimits,
     together = max(1, min(tile.resident_threads(grid) // tile.threads,
                           grid.shared_unit_bytes // tile.shared))
     waited = math.ceil(busiest / together) * math.ceil(deep / tile.depth) * (
-        unit.copy_cycles / max(1, tile.stages - 1))
+        wait * unit.copy_cycles / max(1, tile.stages - 1))
     rate = unit.memory_bytes * grid.compute_units
     least = max(busiest * deep * step, waited, batch * (m + n) * k * shape.of.bytes / rate)
     if parts == 1:

@@ -92,6 +92,11 @@ SPLIT_GAIN = row(
     "how much products of 16 bits by subgroups must gain to be split otherwise than usual",
     "predicted: with 1.2, 1024 x 512 x 2048 takes 29 us for 24 on an A40, and with 1.3 768 x 768 x "
     "4096 takes 27 us for 42 on an A100")
+SPLIT_WAIT = row(
+    "SPLIT_WAIT", 0.45, "share of the latency of a copy",
+    "what products of few rows by subgroups wait for a strip, if their tiles occupy most units",
+    "predicted for an A100: 32 x 4096 x 4096 takes 21.4 us whole, 29.1 in two parts, and 64 x 4096 "
+    "x 11008 63.8 whole, 56.8 in four")
 SPLIT_TILE = row(
     "SPLIT_TILE", 64, "rows and columns",
     "the size of the tiles that are counted to decide whether k must be split", CHOSEN)
