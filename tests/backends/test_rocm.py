@@ -87,7 +87,7 @@ def test_training_with_16_bits(chip: str, of: str, install: Callable[..., FakeHi
     model, rng = halves.model(of), np.random.default_rng(0)
     limits = dict(device_info(resolve("rocm:0")).limits)
     graph = model.trace(40, optimizer=SGD(0.1), loss="mse").functions["train"]
-    steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on_device(limits).limits)[0].steps
+    steps = plan_of(graph, TARGETS[f"rocm:{chip}"].on_device(limits).limits)[0].parts
     assert sum("mma" in s.kernel.opcodes() for s in steps) == 8  # of 9; nobody needs the gradient of x
     x, y = rng.normal(size=(80, 33)).astype(np.float32), rng.normal(size=(80, 18)).astype(np.float32)
     here, there = (model.compile(d, batch_size=40, optimizer=SGD(0.1), loss="mse") for d in ("rocm:0", "cpu"))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.dtypes import dtype
 from ztorch.errors import Unsupported
 from ztorch.graph.op import shape_error
 
@@ -136,8 +135,7 @@ def _from_end(name: str, names: list[str], args: tuple[Any, ...], attrs: dict[st
         if str(indices.dtype).startswith("int"):
             if str(indices.dtype) in ("int8", "int16"):  # these may not hold n
                 indices = indices.astype("int32")
-            sign = indices >> dtype(indices.dtype).bits - 1  # -1 below zero
-            named["indices"] = indices + (sign & n)
+            named["indices"] = indices.apply_op("where", indices < 0, indices + n, indices)
     else:
         numbers = np.asarray(indices)
         if numbers.dtype.kind == "i" and numbers.size:
