@@ -68,6 +68,16 @@ def test_qr_of_the_largest_and_smallest_columns_has_numbers(dtype: Any) -> None:
     assert 0 <= r[2, 2] <= limits.tiny
 
 
+@pytest.mark.parametrize("dtype, step", [(np.float32, 0.5), (np.float64, 2.6)])
+def test_qr_of_rows_of_all_sizes_is_orthogonal(dtype: Any, step: float) -> None:
+    """Rows that get smaller, until squares of their elements vanish."""
+    a = RANDOM.normal(size=(64, 64)) * 10.0 ** (-step * np.arange(64))[:, None]
+    q, r = (np.asarray(x, np.float64) for x in ops.qr(a.astype(dtype)))
+    tolerance = 30 * np.finfo(dtype).eps
+    np.testing.assert_allclose(q.T @ q, np.eye(64), atol=tolerance)
+    np.testing.assert_allclose(q @ r, a, atol=tolerance)
+
+
 def test_qr_of_zeros_below_the_diagonal_keeps_signs() -> None:
     a = np.triu(RANDOM.normal(size=(3, 3)))
     same(ops.qr(constant(a)), tuple(np.linalg.qr(a)))

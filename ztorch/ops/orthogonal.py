@@ -61,12 +61,14 @@ def decomposed(x: Value, width: int) -> tuple[Value, Value]:
     if count < 1:
         q = OPS.broadcast_to(OPS.eye(m, width, dtype=x.dtype), (*batch, m, width))
         return q, x[..., :width, :]
-    size = OPS.max(OPS.abs(x), axis=-2, keepdims=True)  # so that no square overflows or vanishes
+    # Columns of moderate and equal size, so that no square overflows and small elements have one.
+    size = OPS.max(OPS.abs(x), axis=-2, keepdims=True)
     size = OPS.exp2(OPS.floor(OPS.log2(OPS.where(OPS.greater(size, 0.0), size, 1.0))))
     normal = np.finfo(x.dtype.numpy)  # log2 of the largest is rounded up
     size = OPS.clip(size, float(normal.tiny), 2.0 ** (normal.maxexp - 1))
+    moderate = 2.0 ** (3 * normal.maxexp // 8)
     block = max(PANEL, PANEL * -(-count // (PANEL * BLOCKS)))
-    rest, rows, blocks = x / size, list[Value](), list[tuple[Value, Value]]()
+    rest, rows, blocks = x / size * moderate, list[Value](), list[tuple[Value, Value]]()
     for start in range(0, count, block):
         own = min(block, count - start)
         columns, v, scale = _reflected(OPS.matrix_transpose(rest[..., :own]))
@@ -83,7 +85,8 @@ def decomposed(x: Value, width: int) -> tuple[Value, Value]:
         blocks.append((v, middle))
     below = OPS.zeros((*batch, m - count, n), x.dtype)
     rows.append(below if count == n else OPS.concat(below[..., :count], rest, axis=-1))
-    return _product(blocks, m, width), OPS.concat(*rows, axis=-2)[..., :width, :] * size
+    r = OPS.concat(*rows, axis=-2)[..., :width, :] * (1 / moderate) * size
+    return _product(blocks, m, width), r
 
 
 def _reflected(x: Value) -> tuple[Value, Value, Value]:
@@ -102,12 +105,14 @@ def _reflected(x: Value) -> tuple[Value, Value, Value]:
 
 def _mirror(x: Value, row: Value, j: Value) -> tuple[Value, Value]:
     """v and s of the reflection I - s v v' that leaves of a column, from row j on, this element
-    only; none where nothing else is there."""
+    only; none where nothing else is there, or so little beside the column that its squares are not
+    exact: then the reflection would not be orthogonal."""
     at = OPS.equal(row, j)
     others = OPS.where(OPS.greater(row, j), x, 0.0)
     first = OPS.sum(OPS.where(at, x, 0.0), axis=-1, keepdims=True)
     squares = OPS.sum(others * others, axis=-1, keepdims=True)
-    nothing = OPS.equal(squares, 0.0)
+    normal = np.finfo(x.dtype.numpy)
+    nothing = OPS.less(squares, float(normal.tiny) / float(normal.eps) ** 2)
     length = OPS.sqrt(OPS.where(nothing, 1.0, squares + first * first))
     start = first + OPS.copysign(length, first)
     return (OPS.where(at, start, others),
