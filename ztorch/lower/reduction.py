@@ -28,7 +28,15 @@ class Axes:
 
 def axes_of(region: Region) -> Axes:
     """One loop per axis with more than one element. Adjacent axes that are both reduced, or both
-    kept, are merged where that adds no division."""
+    kept, are merged where that adds no division. They are shared by all that ask."""
+    key = "axes", region.shape, region.axes, *region.members
+    if key not in region.known:
+        region.known[key] = _merged_axes(region)
+    axes: Axes = region.known[key]
+    return axes
+
+
+def _merged_axes(region: Region) -> Axes:
     sizes = [(n, k in region.axes) for k, n in enumerate(region.shape) if n > 1]
     axes = _loops(region, sizes)
     positions = [at for v in region.members for at in (

@@ -229,6 +229,7 @@ class Region:
     axes: tuple[int, ...] = ()  # reduced axes
     shape: tuple[int, ...] = ()  # of the full elements
     in_place: bool = False  # whether a partial member overwrites its first argument
+    known: dict[tuple, Any] = field(default_factory=dict)  # its loops, by what they depend on
 
     def index(self, v: Value) -> tuple[Index, ...]:
         """The index at which a member is computed; for a reduction, that of its argument."""

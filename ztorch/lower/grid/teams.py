@@ -49,6 +49,14 @@ class Team:
 def grid_axes(region: Region) -> Axes:
     """The loops of a region. Neighboring threads have neighboring results unless all memory that
     is read is contiguous along the reduction: then threads share each result."""
+    key = "grid_axes", region.shape, region.axes, *region.members
+    if key not in region.known:
+        region.known[key] = _grid_axes(region)
+    axes: Axes = region.known[key]
+    return axes
+
+
+def _grid_axes(region: Region) -> Axes:
     axes = axes_of(region)
     if not axes.by_columns or not axes.inner:
         return axes
