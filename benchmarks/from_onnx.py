@@ -126,9 +126,7 @@ def _step(model: Any, x: np.ndarray, y: np.ndarray, threads: int) -> tuple[Conte
     executable = program.executable
     step = executable.bind("train")
     for name, array in {"x": x, "y": y, "w": 1.0, "real": 1.0}.items():
-        port = name if name in step.inputs else f"{name}:{next(iter(model.input_names), '')}"
-        if port in step.inputs:
-            step.inputs[port][...] = array
+        step.inputs[name][...] = array
     before = executable.states_snapshot()
     for _ in range(STEPS):
         step()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from ztorch.dtypes import storage_dtype
@@ -29,9 +29,14 @@ class Axes:
 def axes_of(region: Region) -> Axes:
     """One loop per axis with more than one element. Adjacent axes that are both reduced, or both
     kept, are merged where that adds no division. They are shared by all that ask."""
-    key = "axes", region.shape, region.axes, *region.members
+    return worked_out_once(region, _merged_axes)
+
+
+def worked_out_once(region: Region, loops: Callable[[Region], Axes]) -> Axes:
+    """The loops that a function finds for a region with its present members."""
+    key = loops, region.shape, region.axes, *region.members
     if key not in region.known:
-        region.known[key] = _merged_axes(region)
+        region.known[key] = loops(region)
     axes: Axes = region.known[key]
     return axes
 

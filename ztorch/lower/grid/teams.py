@@ -10,7 +10,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid.workgroups import power_of_two
 from ztorch.lower.positions import vector_start
-from ztorch.lower.reduction import Axes, axes_of
+from ztorch.lower.reduction import Axes, axes_of, worked_out_once
 from ztorch.lower.region import Region, real_reads
 from ztorch.lower.tuning import (
     COLUMN_ELEMENTS,
@@ -49,11 +49,7 @@ class Team:
 def grid_axes(region: Region) -> Axes:
     """The loops of a region. Neighboring threads have neighboring results unless all memory that
     is read is contiguous along the reduction: then threads share each result."""
-    key = "grid_axes", region.shape, region.axes, *region.members
-    if key not in region.known:
-        region.known[key] = _grid_axes(region)
-    axes: Axes = region.known[key]
-    return axes
+    return worked_out_once(region, _grid_axes)
 
 
 def _grid_axes(region: Region) -> Axes:
