@@ -149,6 +149,25 @@ def test_a_driver_that_refuses_early_launches(call: str, fake: FakeCuda) -> None
     assert (out == 4).all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_no_launch_is_early_behind_a_cooperative_one(fake: FakeCuda) -> None:
+    """A driver may refuse it. Later launches are early again."""
+    d = available.device("cuda")
+    module, (first, second), buffers = doubled.loaded(d, chained=2)
+    module.entries *= 2
+    module.handle = module.handle._replace(functions=module.handle.functions * 2, early=frozenset({0, 1}),
+                                           meeting=frozenset({0}))
+    recording = d.record(module, [first, *[second._replace(entry=1)] * 2])
+    nodes = fake.held(recording.handle.launches_only, list)
+    assert [node.at_once for node in nodes] == [True, False, False]
+    assert [bool(node.early) for node in nodes] == [False, False, True]
+    d.write(buffers["inputs"], np.ones(doubled.N, np.float32))
+    d.run(recording)
+    out = np.empty(doubled.N, np.float32)
+    d.read(buffers["outputs"], out)
+    assert (out == 4).all()
+
+
 def test_kernels_that_do_not_wait_are_not_early(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as those of older artifacts. The pretended driver finds one that is early all the same."""
     d = available.device("cuda")

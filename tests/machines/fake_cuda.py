@@ -212,6 +212,8 @@ class FakeCuda(CudaMemory):
             kind = edge.type, edge.from_port, edge.to_port
             if int(source) in node.after or not before.entry or not node.entry or kind != (1, 1, 0):
                 return "INVALID_VALUE", None
+            if before.at_once:  # as a driver may
+                return "NOT_SUPPORTED", None
             assert early.waits(node.entry), "a kernel starts early that never waits"
             node.after.append(int(source))
             node.early.add(int(source))

@@ -279,13 +279,15 @@ def test_kernels_that_start_early_shorten_the_gaps() -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "at_once", "early"), [
-    (1, 1, False, True), (4, 8, False, True), (4, 9, False, False), (33, 1, False, False), (1, 1, True, False)])
-def test_no_kernels_start_early_where_many_wait_for_many(first: int, second: int, at_once: bool, early: bool) -> None:
-    """At most 32 pairs of a kernel and one that it waits for, and none whose workgroups run at once."""
-    kernel: Any = SimpleNamespace(at_once=at_once)
-    ones = ([LaunchPrediction(kernel, 1, False)] * (n - 1) for n in (first, second))
-    waiting = LaunchPrediction(kernel, 1, True)
-    step = FunctionPrediction("f", H200, True, (waiting, *next(ones), waiting, *next(ones)), early=True)
+    (1, 1, "", True), (4, 8, "", True), (4, 9, "", False), (33, 1, "", False), (1, 1, "first", False),
+    (1, 1, "second", False)])
+def test_no_kernels_start_early_where_many_wait_for_many(first: int, second: int, at_once: str, early: bool) -> None:
+    """At most 32 pairs of a kernel and one that it waits for, and none whose workgroups run at once or that is behind
+    such a one."""
+    kernels: list[Any] = [SimpleNamespace(at_once=at_once == name) for name in ("first", "second")]
+    launches = [LaunchPrediction(kernel, 1, k == 0) for n, kernel in zip((first, second), kernels, strict=True)
+                for k in range(n)]
+    step = FunctionPrediction("f", H200, True, (*launches,), early=True)
     gap = H200.early_launch_us if early else H200.launch_us
     assert step.gaps == pytest.approx((H200.step_us + H200.launch_us + gap) * 1e-6)
 

@@ -110,14 +110,18 @@ class GpuGraph:
         graph = device._call("GraphCreate", 0)
         try:
             done = [device._copy_node(graph, [], before)] if before else []
-            kernels = may_be_early and not before  # whether all of `done` are kernels
+            # Whether launches may start before all of `done` end: these are kernels, and none is
+            # cooperative, behind which drivers may refuse it.
+            kernels = may_be_early and not before
             for wave in self._waves():
                 early = (kernels and len(done) * len(wave) <= EARLY_EDGES and all(
                     launch.entry in self._module.handle.early for launch in wave))
                 if not early and len(done) > 1:
                     done = [self._join_node(graph, done)]
                 sources, nodes = [] if early else done, []
-                calls = {n for n in wave if n.entry in self._module.handle.calls}
+                handle = self._module.handle
+                calls = {n for n in wave if n.entry in handle.calls}
+                meeting = any(n.entry in handle.meeting for n in wave)
                 for launch in wave:
                     if launch in calls:
                         nodes.append(device._call_node(graph, sources, self._module, launch))
@@ -125,12 +129,12 @@ class GpuGraph:
                     node, _alive = device._node(self._module, launch)
                     nodes.append(device._call("GraphAddKernelNode", graph, sources, len(sources),
                                               node))
-                    if launch.entry in self._module.handle.meeting:
+                    if launch.entry in handle.meeting:
                         device._run_at_once(nodes[-1], self._module, launch)
                 if early and done:
                     device._early_edges(graph, done * len(nodes),
                                         [node for node in nodes for _ in done])
-                done, kernels = nodes, may_be_early and not calls
+                done, kernels = nodes, may_be_early and not calls and not meeting
             if after:
                 device._copy_node(graph, [self._join_node(graph, done)], after)
             return device._call("GraphInstantiate", graph, 0)

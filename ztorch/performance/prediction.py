@@ -47,7 +47,7 @@ class KernelPrediction:
     accesses: tuple[AccessCost, ...]  # to global and shared memory
     mix: Mapping[str, int] = field(default_factory=dict)  # opcodes in one trip of the main loop
     copies_pending: int = 0  # groups of copies in flight during a wait for others
-    at_once: bool = False  # whether all workgroups run at once, so that the launch is never early
+    at_once: bool = False  # whether all workgroups run at once: no launch is early, nor the next
     joined: tuple[KernelPrediction, ...] = ()  # its parts, if workgroups are divided among several
 
     @property

@@ -73,12 +73,11 @@ class FunctionPrediction:
     def gaps(self) -> float:
         """Seconds of one call in which the GPU is idle before a launch."""
         waves = self._waves()
-        counts = [0, *map(len, waves)]
         return 1e-6 * (self.gpu.step_us + sum(
             wave[0].launches * (self.gpu.early_launch_us if self.early and (
-                0 < before * len(wave) <= EARLY_EDGES
-                and not any(k.kernel.at_once for k in wave)) else self.gpu.launch_us)
-            for before, wave in zip(counts, waves, strict=False)))
+                0 < len(before) * len(wave) <= EARLY_EDGES
+                and not any(k.kernel.at_once for k in (*before, *wave))) else self.gpu.launch_us)
+            for before, wave in zip([[], *waves], waves, strict=False)))
 
     @property
     def seconds(self) -> float:
