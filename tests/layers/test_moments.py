@@ -8,6 +8,9 @@ import pytest
 import ztorch as zt
 from tests.cases.proposals import proposed, x
 from ztorch import layers as L
+from ztorch.dtypes import f32
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import leaf
 from ztorch.layers.moments import moments_of, standardized_groups
 
 random = np.random.default_rng(3)
@@ -61,8 +64,31 @@ def test_a_batch_and_its_gradient(kind: str, shape: tuple[int, ...], axis: int) 
     np.testing.assert_allclose(gradient, true_gradient, atol=2e-5 * max(1, abs(true_gradient).max()))
 
 
+@pytest.mark.parametrize("kind", ["plain", "far from 0", "a far row", "equal"])
+@pytest.mark.parametrize(("shape", "axis"), [((130, 6), -1), ((31, 9, 5, 3), -1), ((35, 3, 8, 9), 1)])
+@pytest.mark.parametrize("rows", [1, 3, 31])
+def test_moments_of_the_first_rows(kind: str, shape: tuple[int, ...], axis: int, rows: int) -> None:
+    """Rows that pad the last batch hold any numbers, and change nothing."""
+    data, axis = spread(kind, shape), axis % len(shape)
+    data[rows:] = -3e4
+    axes = tuple(k for k in range(len(shape)) if k != axis)
+    share = np.zeros((shape[0], *(1,) * (len(shape) - 1)), np.float32)
+    share[:rows] = rows and shape[axis] / data[:rows].size
+    v, weight = (leaf("input", name, a.shape, f32) for name, a in (("x", data), ("share", share)))
+    moments = moments_of(v, axes, weight)
+    roots = [moments.mean, moments.variance, moments.shifted - moments.apart]
+    mean, second, rest = evaluate(roots, {v: data, weight: share})
+    true = data[:rows].astype(np.float64)
+    wanted, deviation = true.mean(axes, keepdims=True), true.std(axes, keepdims=True)
+    rounding = 2**-22 * (61 * deviation + abs(wanted))  # as the docstring says
+    assert (abs(mean - wanted) <= rounding).all()
+    assert (abs(rest[:rows] - (true - wanted)) <= rounding + 2**-22 * abs(true - wanted)).all()
+    np.testing.assert_allclose(second, deviation**2, rtol=2e-5, atol=1e-12)
+
+
 def test_one_pass() -> None:
-    """The squares do not wait for the mean."""
-    _, _, variance, _ = moments_of(x(130, 5, 6), (0, 1))
-    assert "sums(1)" in proposed(variance)
+    """The squares do not wait for the mean, also where the last rows are padding."""
+    v = x(130, 5, 6)
+    for share in (None, leaf("input", "share", (130, 1, 1), f32)):
+        assert "sums(1)" in proposed(moments_of(v, (0, 1), share).variance)
     assert standardized_groups(x(3, 5, 6), 2, 1e-3).shape == (3, 5, 6)

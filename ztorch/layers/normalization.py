@@ -45,16 +45,21 @@ class ScaledNormalization(Layer, abstract=True):
         if self.center:
             self.beta = self.add_weight("beta", shape, self.beta_initializer)
 
-    def scaled(self, y: Value, factor: Value | None, context: Context) -> Value:
-        """y * factor * gamma + beta. The small factor is multiplied by gamma first."""
+    def scaled(self, y: Value, factor: Value | None, context: Context,
+               apart: Value | None = None) -> Value:
+        """(y - apart) * factor * gamma + beta. Small tensors are combined first."""
         axes = example_axes(self.axis, y.rank)
         spread = tuple(n if k in axes else 1 for k, n in enumerate(y.shape))
         if self.scale:
             gamma = OPS.reshape(context.read(self.gamma), spread)
             factor = gamma if factor is None else factor * gamma
+        shift = OPS.reshape(context.read(self.beta), spread) if self.center else None
+        if apart is not None:
+            from_mean = apart * factor
+            shift = -from_mean if shift is None else shift - from_mean
         if factor is not None:
             y = y * factor
-        return y + OPS.reshape(context.read(self.beta), spread) if self.center else y
+        return y if shift is None else y + shift
 
 
 def _share(x: Value, mask: Value | None, axes: tuple[int, ...], context: Context) -> Value | None:
@@ -167,17 +172,21 @@ class BatchNormalization(ScaledNormalization):
         if context.training and self.trains:
             rest = tuple(k for k in range(x.rank) if k != axis)
             share, padded = _share(x, mask, rest, context), context.padding.of(x)
-            near, apart, variance, centered = moments_of(x, rest, share)
-            mean = near + apart
-            for statistics in (mean, centered, variance):
-                context.padding.declare(statistics, padded if statistics is centered else {})
+            steps = (mask, context.padding.real_steps)  # else the rows that count come first
+            scattered = bool(padded) or any(x is not None for x in steps)
+            moments = moments_of(x, rest, share, scattered)
+            mean, variance = moments.mean, moments.variance
+            for statistics in (mean, moments.apart, variance):
+                context.padding.declare(statistics, {})
+            context.padding.declare(moments.shifted, padded)
             for weight, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
                 old, now = context.read(weight), OPS.reshape(now, weight.shape)
                 context.write(weight, old * self.momentum + now * (1.0 - self.momentum))
+            shifted, apart = moments.shifted, None if scattered else moments.apart
         else:
-            centered = x - OPS.reshape(context.read(self.moving_mean), spread)
+            shifted, apart = x - OPS.reshape(context.read(self.moving_mean), spread), None
             variance = OPS.reshape(context.read(self.moving_variance), spread)
-        return self.scaled(centered, OPS.rsqrt(variance + self.epsilon), context)
+        return self.scaled(shifted, OPS.rsqrt(variance + self.epsilon), context, apart)
 
 
 class GroupNormalization(ScaledNormalization):
@@ -237,6 +246,6 @@ class GroupNormalization(ScaledNormalization):
             return self.scaled(standardized_groups(x, groups, self.epsilon), None, context)
         grouped = OPS.reshape(x, (*x.shape[:axis], groups, features // groups, *x.shape[axis + 1:]))
         rest = tuple(k for k in range(1, grouped.rank) if k != axis)
-        *_, variance, centered = moments_of(grouped, rest)
-        factor = OPS.rsqrt(variance + self.epsilon)
-        return self.scaled(OPS.reshape(centered * factor, x.shape), None, context)
+        _, apart, variance, shifted = moments_of(grouped, rest)
+        y = (shifted - apart) * OPS.rsqrt(variance + self.epsilon)
+        return self.scaled(OPS.reshape(y, x.shape), None, context)

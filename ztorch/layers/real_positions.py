@@ -60,7 +60,7 @@ class Padding:
     layers_that_hide_rows: set[str] = field(default_factory=set)  # and combine the real ones
     _real_rows: Value | None = None
     _steps: int = 1  # rows that are steps of one row, within a TimeDistributed
-    _real_steps: Value | None = None  # which of them are real
+    real_steps: Value | None = None  # which of them are real
 
     def begin(self, x: Value, axes: Mapping[int, str]) -> None:
         """Records that axes of an input vary. For each, the function gets an input with the sizes
@@ -202,18 +202,18 @@ class Padding:
             steps: Number of steps.
             padded: The padded axes of the tensor while it had shape (rows, steps, ...).
         """
-        before = self._steps, self._real_steps
+        before = self._steps, self.real_steps
         self._steps = self._steps * steps
         if padded:
             self.declare(merged, {axis - 1: self._repeated(mask, steps)
                                   for axis, mask in padded.items() if axis > 1})
         if 1 in padded:
             rows = padded[1].value
-            self._real_steps = OPS.reshape(rows, (rows.size,))
+            self.real_steps = OPS.reshape(rows, (rows.size,))
         try:
             yield
         finally:
-            self._steps, self._real_steps = before
+            self._steps, self.real_steps = before
 
     def _repeated(self, mask: Mask, steps: int) -> Mask:
         """The mask for steps as rows."""
@@ -259,8 +259,8 @@ class Padding:
             rows = OPS.broadcast_to(OPS.expand_dims(of_batch, 1), (batch, self._steps))
             rows = OPS.reshape(rows, (v.shape[0], *(1,) * (v.rank - 1)))
             real = rows if real is None else real * rows
-        if self._real_steps is not None:
-            steps = OPS.reshape(OPS.cast(self._real_steps, v.dtype),
+        if self.real_steps is not None:
+            steps = OPS.reshape(OPS.cast(self.real_steps, v.dtype),
                                 (v.shape[0], *(1,) * (v.rank - 1)))
             real = steps if real is None else real * steps
         return real
