@@ -1,8 +1,9 @@
-"""Windows of an image of integers, as windows of an image of words.
+"""Windows of an image of integers, as windows of an image of words; and transposed operands.
 
 A convolution is a product whose left operand has a window in each row, channels last. Where words
 do not cross from one position of a window to the next, the image is packed, which is read in place:
-windows overlap, and packed windows would be many times as large.
+windows overlap, and packed windows would be many times as large. A transposed tensor is packed in
+the order of its memory, in which neighbors are one vector; words are transposed, not numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Pack = Callable[[Value, int], Value]  # packs neighbors along an axis
 
 
 def windows_of_words(x: Value, parts: int, pack: Pack) -> Value | None:
-    """The rows of a left operand in words, as views of a packed image; None if it has no windows,
-    or if its channels are no whole words.
+    """The rows of a left operand in words, as views of a packed image; None if it has no windows
+    and is not transposed, or if its channels are no whole words.
 
     Args:
         x: The operand.
@@ -31,7 +32,8 @@ def windows_of_words(x: Value, parts: int, pack: Pack) -> Value | None:
 
 
 def _packed(x: Value, axis: int, parts: int, pack: Pack, shift: int, seen: bool) -> Value | None:
-    """x minus a number, packed along an axis. `seen`: a reader takes windows of x."""
+    """x minus a number, packed along an axis. `seen`: a reader takes windows of x, or x has its
+    steps along k as rows."""
     if x.op.opcode == "sub" and filled(x.args[1]):
         return _packed(x.args[0], axis, parts, pack, shift + int(x.args[1].attrs["value"]), seen)
     name, below = x.op.name, x.args[0] if x.args else x
@@ -53,7 +55,8 @@ def _packed(x: Value, axis: int, parts: int, pack: Pack, shift: int, seen: bool)
     if name == "rows":
         return _packed(below, axis, parts, pack, shift, seen)
     if name == "transpose":
-        inner = _packed(below, x.attrs["axes"][axis], parts, pack, shift, seen)
+        inside = x.attrs["axes"][axis]
+        inner = _packed(below, inside, parts, pack, shift, inside != x.rank - 1)
         return None if inner is None else OPS.transpose(inner, x.attrs["axes"])
     if name == "reshape" and axis == x.rank - 1 and x.shape[-1] % below.shape[-1] == 0:
         inner = _packed(below, below.rank - 1, parts, pack, shift, seen)
@@ -67,12 +70,22 @@ def _image(x: Value, axis: int, parts: int, pack: Pack, shift: int) -> Value | N
     if x.shape[axis] % parts:
         return None
     if x.op.name != "pad":
-        return COPY(pack(x - shift if shift else x, axis))
+        return COPY(_in_order_of_memory(x, axis, pack, shift))
     low, high = x.attrs["low"], x.attrs["high"]
     if low[axis] or high[axis]:
         return None
     bits = i32.bits // parts
     number = int(x.attrs["value"]) - shift & (1 << bits) - 1
     border = sum(number << k * bits for k in range(parts))
-    inner = pack(x.args[0] - shift if shift else x.args[0], axis)
+    inner = _in_order_of_memory(x.args[0], axis, pack, shift)
     return COPY(OPS.pad(inner, low, high, border - (border >> i32.bits - 1 << i32.bits)))
+
+
+def _in_order_of_memory(x: Value, axis: int, pack: Pack, shift: int) -> Value:
+    """x minus a number, packed along an axis before it is transposed."""
+    if x.op.opcode == "sub" and filled(x.args[1]):
+        return _in_order_of_memory(x.args[0], axis, pack, shift + int(x.args[1].attrs["value"]))
+    if x.op.name == "transpose":
+        axes = x.attrs["axes"]
+        return OPS.transpose(COPY(_in_order_of_memory(x.args[0], axes[axis], pack, shift)), axes)
+    return pack(x - shift if shift else x, axis)
