@@ -19,6 +19,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.lower import nests
 from ztorch.lower.cpu.rows_of_gathers import gathers_as_rows
+from ztorch.lower.cpu.rounded_casts import rounded_casts
 from ztorch.lower.cpu.short_indices import short_indices
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.insets import stored
@@ -185,7 +186,7 @@ class RegionKernel:
             nest = lane_by_lane(nest)
         nest = hoist(share_out(nest))
         if grid is None:
-            nest = short_indices(gathers_as_rows(nest, self.limits))
+            nest = rounded_casts(short_indices(gathers_as_rows(nest, self.limits)))
             nest = nest if self.limits.mask_registers else stored_in_pieces(nest)
         return rebased(nest, spans), schedule
 

@@ -204,12 +204,17 @@ def requantized(n: Node, sums: Value, scale: Value, k: int) -> Value | Coded:
 
 
 def clipped_codes(y: Value, zero: Value | None, kind: Kind) -> Value:
-    """Rounded numbers plus a zero point, clipped to the range of a dtype or format, in int32."""
+    """Rounded numbers plus a zero point, clipped to the range of a dtype or format, in int32. They
+    are clipped as floats, where that costs least; NaN becomes the lowest, as in ONNX Runtime."""
     low, high = ((kind.lowest, kind.highest) if isinstance(kind, CodeFormat) else
                  (int(np.iinfo(kind.numpy).min), int(np.iinfo(kind.numpy).max)))
-    integers = OPS.cast(OPS.clip(OPS.round(y), -2.0 ** 30, 2.0 ** 30), i32)
-    integers = integers if zero is None else integers + OPS.cast(zero, i32)
-    return OPS.clip(integers, low, high)
+    shift = None if zero is None else OPS.cast(zero, i32)
+    least, most = ((float(end) if shift is None else OPS.cast(end - shift, f32))
+                   for end in (low, high))
+    y = OPS.where(OPS.greater(y, least), y, least)
+    y = OPS.where(OPS.less(y, most), y, most)
+    codes = OPS.cast(OPS.round(y), i32)
+    return codes if shift is None else codes + shift
 
 
 @node("MatMulInteger")
