@@ -41,6 +41,8 @@ EDGES: dict[str, tuple[str, dict[str, Any], list[Any], list[Any], Any]] = {
                                                                     np.array([3])], np.array([0, 1, 2], np.float32)),
     "positions in a number without axes": ("NonZero", {}, [], [np.float32(5)], np.zeros((0, 1), np.int64)),
     "a number without axes": ("Pad", {}, [np.float32(3)], [np.zeros(0, np.int64)], np.float32(3)),
+    "the code of NaN is the lowest": ("QuantizeLinear", {}, [np.array([np.nan, -9e30, 9e30, 2.5, 3.5, -INF], np.float32)], [
+        np.float32(1), np.uint8(7)], np.array([0, 0, 255, 9, 11, 0], np.uint8)),
     "zeros made bytes": ("DynamicQuantizeLinear", {}, [np.zeros(2, np.float32)], [], np.array([0, 0], np.uint8)),
 }
 

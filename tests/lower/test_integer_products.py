@@ -134,3 +134,53 @@ def test_windows_of_images(channels: int, stride: int, dilation: int, zero: int)
     if channels % 4 == 0:  # no step stores all windows
         sizes = [m.size for step in plan_of(job.alone("j"), BYTES)[0].steps for m in step.kernel.memories]
         assert max(sizes) <= max(image.size, y.size, kernel.size)
+
+
+@pytest.mark.parametrize(("k", "zero"), [(8, 128), (12, 0), (8, -130), (6, 7)], ids=str)
+def test_transposed_operands_are_packed_where_they_lie(k: int, zero: int) -> None:
+    """No number is stored in 32 bits, and words of neighboring rows are one vector."""
+    a, b = _numbers((k, 33), "uint8", 1), _numbers((k, 18), "int8", 2)
+    left, right = leaf("input", "a", a.shape, "uint8"), leaf("input", "b", b.shape, "int8")
+    y = OPS.matmul(OPS.transpose(OPS.cast(left, "int32") - zero), OPS.cast(right, "int32"))
+    job = Job(Graph({"y": y}), {left: a, right: b})
+    for limits in (WIDE, BYTES):
+        [got] = interpreted(job, limits)
+        np.testing.assert_array_equal(got, _wanted(a.T, b, zero))
+    if k % 4 == 0:
+        packing = next(s.kernel for s in plan_of(job.alone("j"), BYTES)[0].steps if any(
+            i.opcode == "or" for i in s.kernel.body))
+        read, written = packing.memories
+        assert (read.dtype.bits, read.size, written.size) == (8, a.size, a.size // 4)
+        assert not any(i.opcode in ("gather", "scatter") for i in packing.body)
+
+
+@pytest.mark.parametrize("border", [0, 1])
+def test_images_with_channels_first(border: int) -> None:
+    image, kernel = _numbers((2, 8, 5, 6), "uint8", 1), _numbers((3, 3, 8, 20), "int8", 2)
+    x, w = leaf("input", "x", image.shape, "uint8"), leaf("input", "w", kernel.shape, "int8")
+    last = OPS.transpose(OPS.cast(x, "int32") - 7, (0, 2, 3, 1))
+    y = OPS.conv(last, OPS.cast(w, "int32"), 1, [(border, border)] * 2, 1)
+    wide = np.pad(image.astype(np.int64).transpose(0, 2, 3, 1) - 7,
+                  [(0, 0), (border, border), (border, border), (0, 0)])
+    rows, columns = y.shape[1:3]
+    wanted = sum(wide[:, i:i + rows, j:j + columns] @ kernel[i, j].astype(np.int64)
+                 for i in range(3) for j in range(3))
+    job = Job(Graph({"y": y}), {x: image, w: kernel})
+    for limits in (WIDE, BYTES):
+        [got] = interpreted(job, limits)
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_codes_are_stored_as_bytes() -> None:
+    """Rounded floats whose bytes are read in words are not stored as floats."""
+    x = np.random.default_rng(1).uniform(-9, 300, (16, 8)).astype(np.float32)
+    w = _numbers((8, 32), "int8", 2)
+    left, right = leaf("input", "x", x.shape, "float32"), leaf("state", "w", w.shape, "int8")
+    codes = OPS.cast(OPS.round(OPS.clip(left, 0.0, 255.0)), "uint8")
+    y = OPS.matmul(OPS.cast(codes, "int32"), OPS.cast(right, "int32"))
+    job = Job(Graph({"y": y}), {left: x, right: w})
+    [got] = interpreted(job, BYTES)
+    np.testing.assert_array_equal(got, np.rint(x.clip(0, 255)).astype(np.int64) @ w)
+    written = {m.name: m.dtype for s in plan_of(job.alone("j"), BYTES)[0].steps
+               for m in s.kernel.memories if m.access != "r"}
+    assert all(d.is_int for d in written.values())

@@ -18,8 +18,8 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.lower import nests
-from ztorch.lower.cpu.rows_of_gathers import gathers_as_rows
 from ztorch.lower.cpu.rounded_casts import rounded_casts
+from ztorch.lower.cpu.rows_of_gathers import gathers_as_rows
 from ztorch.lower.cpu.short_indices import short_indices
 from ztorch.lower.cycles import kernel_cycles
 from ztorch.lower.insets import stored

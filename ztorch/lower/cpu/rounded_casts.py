@@ -1,9 +1,9 @@
 """Rounded numbers of a known range as integers, by one addition.
 
-    y = x + 1.5 * 2 ** 23    rounds x to a whole number, ties to even, and moves it into y's low bits
+    y = x + 1.5 * 2 ** 23    rounds x to whole numbers, ties to even, in the low bits of y
 
-A conversion rounds towards zero, so it needs a rounding before it, and has to replace numbers out of
-range and NaN: that takes seven more instructions on x86. Where x was clipped, none of them matters.
+A conversion rounds towards zero, so it needs a rounding before it, and has to replace NaN and
+numbers out of range: seven more instructions on x86. Where x was clipped, none of them matters.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 from ztorch.dtypes import f32, i32
 from ztorch.ir.builder import Builder
@@ -20,7 +22,7 @@ from ztorch.ir.ranges import limits
 from ztorch.ir.rewrite import rewrite
 
 _WHOLE = FORMATS[f32].whole
-_WHOLE_BITS = 0x4B400000  # of that number
+_WHOLE_BITS = int(np.float32(_WHOLE).view(np.int32))
 _REACH = 1 << FORMATS[f32].mantissa - 1  # the largest number for which the sum has units
 
 

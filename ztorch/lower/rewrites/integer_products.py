@@ -155,8 +155,8 @@ def _sliced(x: Value, start: Shape, step: Shape, size: Shape) -> Value:
     would be stored, because several slices read them."""
     if filled(x):
         return OPS.full(size, x.attrs["value"], x.dtype)
-    if x.op.opcode in ("cast", "add", "sub") and (
-            x.op.opcode == "cast" or any(map(filled, x.args))):
+    widens = x.op.opcode == "cast" and x.args[0].dtype.bits <= x.dtype.bits
+    if widens or (x.op.opcode in ("add", "sub") and any(map(filled, x.args))):
         args = tuple(_sliced(a, start, step, size) for a in x.args)
         return Value(x.op, args, x.attrs, size, x.dtype)
     return OPS.slice(x, start, step, size)
