@@ -173,12 +173,24 @@ CONTROL_BLOCK = np.dtype({"names": [f.name for f in CONTROL_FIELDS],
 NO_CORE = (1 << 32) - 1  # in place of a core's number: the worker may run on any
 WORKER_ENTRY = "zt_worker"  # the function that worker threads run, in every CPU library
 
-# Functions of other libraries that kernels may call: name of the library and dtype; the last two
-# tell and set the threads of oneDNN. A CPU library with such kernels has a table of their
+# Functions of other libraries that kernels may call: name of the library and dtype; those of oneDNN
+# also tell and set its threads, tell where the elements of a tensor are, and run what was prepared
+# for a convolution. A CPU library with such kernels has a table of their
 # addresses, which CONNECT fills in when it is loaded.
 FOREIGN_FUNCTIONS = ("openblas_f32", "openblas_f64", "onednn_f32", "onednn_threads",
-                     "onednn_set_threads")
+                     "onednn_set_threads", "onednn_place", "onednn_run")
+CONVOLVES = {"onednn": 3}  # libraries with these functions, and their first major version
 CONNECT = "zt_connect"  # symbol of the function that copies the table
+
+# Convolutions are prepared when a CPU library is loaded. Its function LIBRARY_CALLS returns JSON:
+# by the names of these calls what `backends/onednn.py` must know. Behind the addresses of functions
+# the table has the address of the records of each call, in this order: a record for each worker.
+LIBRARY_CALLS = "zt_library_calls"
+CALL_RECORD = (  # 8 bytes each
+    "y", "x", "w", "bias",  # tensors
+    "filters", "filter_arguments",  # puts the filters into the library's order
+    "convolution", "arguments", "count",  # with the number of its arguments
+    "stream")
 
 # Begins a part of a device's code that is no module of kernels, but a call of another library: what
 # follows describes it as JSON.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
+from tests.backends.onednn_library import needs_compiler, pretended_onednn
 from tests.tune.small_models import L
 from ztorch.backends import vendor_libraries
 from ztorch.backends.vendor_libraries import VendorLibrary, versions
@@ -21,9 +20,6 @@ from ztorch.lower.plan_schedule import RULES, library_plan
 from ztorch.runtime.devices import resolve
 from ztorch.runtime.executable import Executable
 
-SOURCE = Path(__file__).with_name("pretended_onednn.c")
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -32,12 +28,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     vendor_libraries.vendor_libraries.cache_clear()
     yield tmp_path
     vendor_libraries.vendor_libraries.cache_clear()
-
-
-def pretended_onednn(folder: Path, runtime: int = 2) -> Path:
-    path = folder / "libdnnl.so.3"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", f"-DRUNTIME={runtime}", "-o", path, SOURCE], check=True)
-    return path
 
 
 @needs_compiler

@@ -1,4 +1,4 @@
-"""Libraries of this machine whose matrix products the tuner may measure beside ours.
+"""Libraries of this machine whose products and convolutions the tuner may measure beside ours.
 
 OpenBLAS comes with NumPy, or from the system; oneDNN from the system or a package. A library that
 lacks one of the functions below is not used. A call computes on one thread, since our workers share
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -17,8 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.abi import CONNECT, FOREIGN_FUNCTIONS
+from ztorch.abi import CONNECT, CONVOLVES, FOREIGN_FUNCTIONS, LIBRARY_CALLS
+from ztorch.backends.onednn import PreparedCalls
 from ztorch.backends.python_calls import address_of
+from ztorch.errors import DeviceError
 from ztorch.host.settings import default_environment
 from ztorch.locks import new_lock
 
@@ -62,21 +65,34 @@ def versions() -> tuple[tuple[str, str], ...]:
     return tuple((library.name, library.version) for library in vendor_libraries())
 
 
-def connect(code: ctypes.CDLL) -> None:
-    """Gives a program that was loaded the addresses of the functions that its kernels may call.
+def connect(code: ctypes.CDLL, workers: int) -> PreparedCalls | None:
+    """Gives a program that was loaded the addresses of the functions that its kernels may call, and
+    prepares its convolutions. What this returns must last as long as the program.
 
-        connect(load_library(code, "digits"))
+        connect(load_library(code, "digits"), workers=2)
 
     Args:
         code: The library of the program.
+        workers: The largest number of its workers.
     """
     known = {name: address for library in vendor_libraries()
              for name, address in library.addresses.items()}
-    table = (ctypes.c_void_p * len(FOREIGN_FUNCTIONS))(
-        *[known.get(name) for name in FOREIGN_FUNCTIONS])
+    prepared = None
+    if hasattr(code, LIBRARY_CALLS):
+        described = code[LIBRARY_CALLS]
+        described.restype = ctypes.c_char_p
+        calls = json.loads(described())
+        path = next((library.path for library in vendor_libraries()
+                     if "onednn_run" in library.addresses), None)
+        if path is None:
+            raise DeviceError("cpu: oneDNN is not there; compile the program again")
+        prepared = PreparedCalls(ctypes.CDLL(path), [*calls.values()], workers)
+    addresses = [*map(known.get, FOREIGN_FUNCTIONS), *(prepared.addresses if prepared else ())]
+    table = (ctypes.c_void_p * len(addresses))(*addresses)
     take = code[CONNECT]
     take.argtypes, take.restype = [ctypes.c_void_p], None
     take(ctypes.addressof(table))
+    return prepared
 
 
 def _openblas() -> Iterator[VendorLibrary]:
@@ -132,14 +148,17 @@ def _onednn() -> Iterator[VendorLibrary]:
     for path in (Path(folder, f"libdnnl.so.{n}") for n in (3, 2) for folder in _FOLDERS):
         try:
             library = ctypes.CDLL(str(path))
-            version, level = library.dnnl_version, library.dnnl_get_effective_cpu_isa
+            level, version = library.dnnl_get_effective_cpu_isa, library.dnnl_version
+            version.restype = ctypes.POINTER(_OnednnVersion)
+            v = version().contents
             addresses = {"onednn_f32": address_of(library.dnnl_sgemm),
                          "onednn_threads": address_of(library.omp_get_max_threads),
                          "onednn_set_threads": address_of(library.omp_set_num_threads)}
+            if v.major >= CONVOLVES["onednn"]:
+                addresses |= {"onednn_place": address_of(library.dnnl_memory_set_data_handle),
+                              "onednn_run": address_of(library.dnnl_primitive_execute)}
         except (OSError, AttributeError):
             continue
-        version.restype = ctypes.POINTER(_OnednnVersion)
-        v = version().contents
         if v.cpu_runtime == _OPENMP:
             yield VendorLibrary("onednn", f"{v.major}.{v.minor}.{v.patch} isa {level():#x}",
                                 str(path), addresses)

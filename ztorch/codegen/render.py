@@ -25,10 +25,10 @@ from ztorch.ir.opcodes import ARITHMETIC, OPCODES
 from ztorch.ir.tile_maps import TileMap, map_of, tile_maps
 
 # A mark is the position of an operand, T for a tensor map, or the letter of an attribute.
-_MARK = re.compile("\x01([0-9MOSPRQBT]+)\x02")
+_MARK = re.compile("\x01([0-9MOSPRQABCT]+)\x02")
 # Attributes that name memories, and those that are constant offsets.
-_MEMORY_MARKS = {"mem": "M", "source": "S", "right": "R", "barriers": "B"}
-_OFFSET_MARKS = {"off": "O", "source_off": "P", "right_off": "Q"}
+_MEMORY_MARKS = {"mem": "M", "source": "S", "right": "R", "bias": "A", "barriers": "B"}
+_OFFSET_MARKS = {"off": "O", "source_off": "P", "right_off": "Q", "bias_off": "C"}
 _ATTR_OF_MARK = {mark: name for name, mark in (_MEMORY_MARKS | _OFFSET_MARKS).items()}
 MAX_CACHED_TEXTS = 1 << 11  # cached texts of instructions, per target
 SHARED_ALIGN = 16  # alignment of shared memories in bytes: the widest access
@@ -225,7 +225,7 @@ class Renderer:
                  for k, o in enumerate((instr.dest, *instr.args))]
         attrs = dict(instr.attrs)
         for name, mark in _MEMORY_MARKS.items():
-            if name in attrs:
+            if attrs.get(name):
                 attrs[name] = self.spelling.memory(memories[attrs[name]][1], f"\x01{mark}\x02")
         for name, mark in _OFFSET_MARKS.items():
             if attrs.get(name):

@@ -123,7 +123,8 @@ def _rocm(chip: Chip) -> Target:
     return Target(f"rocm:{chip.name}", family.template_folders, "ll",
                   Limits(0, 128, True, grid=grid), llvm_triple="amdgcn-amd-amdhsa",
                   llvm_cpu=chip.name,
-                  missing_opcodes=FMOD | _NARROW_SHUFFLE | {"library_product"},
+                  missing_opcodes=FMOD | _NARROW_SHUFFLE | {
+                      "library_product", "library_convolution"},
                   converted_dtypes=family.converted_dtypes, frame_data=(("code_object", 500),),
                   backend="rocm", chip=chip.name, assembler="amdgcn", llvm_opt_level=3)
 

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateNotFound
 
-from ztorch.abi import FOREIGN_FUNCTIONS
+from ztorch.abi import CALL_RECORD, FOREIGN_FUNCTIONS
 from ztorch.codegen.inline_assembly import inlined
 from ztorch.codegen.object_cache import cached
 from ztorch.codegen.targets import Target
@@ -75,6 +75,7 @@ def environment(root: str = "") -> Environment:
         loader=_Loader(folders), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
     jinja.globals["foreign_functions"] = FOREIGN_FUNCTIONS
+    jinja.globals["call_record"] = CALL_RECORD
     jinja.globals["names"] = {language: dtype_names(language) for language in Spelled._fields}
     jinja.globals["inlined"] = inlined
     return jinja

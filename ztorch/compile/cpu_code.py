@@ -13,6 +13,7 @@ split (`codegen/elf/split.py`).
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from ztorch.abi import (
     CONTROL_FIELDS,
     CONTROL_OFFSETS,
     FOREIGN_FUNCTIONS,
+    LIBRARY_CALLS,
     STEPS,
     STEPS_ENTRY,
     WORKER_ENTRY,
@@ -71,9 +73,10 @@ def cpu_code(plans: Mapping[str, Plan], target: Target, spec: ProgramSpec,
     objects = module.assemble()
     watch.done("object", objects)
     table = Blob(None, 8 * len(FOREIGN_FUNCTIONS), writable=True)
+    address = Blob(None, 8, writable=True)
     library = link(objects, soname=f"{_file_name(spec.name)}.so", exports=[
-        *symbols.values(), *module.repeated, WORKER_ENTRY,
-        *([CONNECT] if module.calls_libraries else [])], blobs={"zt.foreign": table})
+        *symbols.values(), *module.repeated, WORKER_ENTRY, *module.connecting],
+        blobs={"zt.foreign": table, **{f"zt.call.{call}": address for call in module.calls}})
     watch.done("library", library)
     return CpuCode(text, library)
 
@@ -97,6 +100,9 @@ class RenderedModule:
                           for plan in plans.values()]
         self.repeated = [f["repeats"] for f in self.functions if f["repeats"]]
         self.calls_libraries = any("foreign" in k["above"] for k in self.kernels.rendered)
+        # What libraries must prepare, by the names of calls.
+        self.calls = {call: text for k in self.kernels.rendered
+                      for call, text in k["calls"].items()}
 
     def text(self) -> str:
         """The whole module as one text."""
@@ -133,6 +139,11 @@ class RenderedModule:
             lambda numbers: module({f"{KERNEL}{k}": n for k, n in enumerate(numbers)}))
 
     @property
+    def connecting(self) -> list[str]:
+        """The symbols by which the program gets functions of other libraries."""
+        return [CONNECT] * self.calls_libraries + [LIBRARY_CALLS] * bool(self.calls)
+
+    @property
     def _connect(self) -> str:
         """The symbol of the function that takes addresses of other libraries; empty: none."""
         return CONNECT if self.calls_libraries else ""
@@ -147,6 +158,11 @@ class RenderedModule:
         target = self.target
         data = {"kernels": [], "declared": [], "programs": [], "workers": "",
                 "steps": None, "linkage": "internal", "connects": "", **parts}
+        calls = self.calls if data["connects"] else dict.fromkeys(
+            call for k in data["kernels"] for call in k["calls"])
+        data |= {"calls": list(calls), "described_calls": LIBRARY_CALLS,
+                 "call_text": f"{{{', '.join(f'{json.dumps(n)}: {t}' for n, t in calls.items())}}}"
+                 if data["connects"] else ""}
         return self.kernels.words.frame(
             **data, c=self.c_interface, arch=target.arch, triple=target.llvm_triple,
             cpu=target.llvm_cpu, vector_bits=target.limits.vector_bits,

@@ -35,10 +35,10 @@ class PlannedKernel:
 
     def _library(self) -> list[str]:
         """The library that computes the kernel, if one does."""
-        kind = self.step.schedule.kind if self.step.schedule else ""
+        library = self.step.schedule.library if self.step.schedule else ""
         return [f"computed by {name} {version}, which was measured to be faster here; files have "
                 "our kernel instead" for name, version in self.kernel.limits.libraries
-                if name == kind]
+                if name == library]
 
 
 def planned_kernels(functions: Mapping[str, Graph], target: Target,

@@ -11,7 +11,7 @@ from typing import Any
 
 from ztorch.codegen.render import Renderer, renderer
 from ztorch.codegen.targets import Target
-from ztorch.compile.library_calls import rendered_call
+from ztorch.compile.library_calls import prepared_calls, rendered_call
 from ztorch.host.settings import current
 from ztorch.ir.atomic_memories import with_atomic_memories
 from ztorch.ir.kernel import Grid, Kernel
@@ -90,7 +90,7 @@ class Kernels:
         if call is not None:
             return call, (1, 1, 1)
         speakable, size = in_words(kernel, self.target, self.words)
-        data = self.words.kernel(speakable)
+        data = self.words.kernel(speakable) | {"calls": prepared_calls(speakable)}
         if remembers:
             _rendered.put(key, (data, size, kernel),
                           len(data["body"]) + KERNEL_SIZE * CHARACTERS)

@@ -8,6 +8,7 @@ from typing import Any
 from ztorch.abi import LIBRARY_CALL
 from ztorch.codegen.render import Renderer
 from ztorch.ir.kernel import Kernel
+from ztorch.ir.library_convolutions import DESCRIPTION, results_of
 from ztorch.ir.library_products import MATRICES
 from ztorch.ir.limits import Limits
 
@@ -32,6 +33,14 @@ def rendered_call(kernel: Kernel, limits: Limits, words: Renderer) -> dict[str, 
     return {"body": json.dumps(fields), "call": True, "memories": spelled, "locals": [],
             "shared": [], "above": {}, "workgroup": (1, 1, 1), "cluster": 1, "maps": [],
             "dynamic_shared": 0}
+
+
+def prepared_calls(kernel: Kernel) -> dict[str, str]:
+    """By the names of calls, what libraries of the processor prepare for them when the program is
+    loaded, as JSON."""
+    return {i.attrs["call"]: json.dumps({name: i.attrs[name] for name in DESCRIPTION}
+                                        | {"y": results_of(i.attrs), "bias": bool(i.attrs["bias"])})
+            for i in kernel.body if i.opcode == "library_convolution"}
 
 
 def is_call(kernel: dict[str, Any]) -> bool:

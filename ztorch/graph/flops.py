@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ztorch.graph.body import Body
 from ztorch.graph.value import Value, topological
 
@@ -10,6 +12,8 @@ def flops(v: Value) -> int:
     """The floating-point operations of one node. A multiply-add counts as 2, movement as 0."""
     if v.op.kind == "contract":
         return 2 * v.size * v.args[0].shape[-1]
+    if v.op.kind == "convolution":
+        return 2 * v.size * math.prod(v.args[1].shape[:-1])
     if v.op.kind == "reduce":
         return v.args[0].size
     if v.op.kind == "loop":

@@ -10,6 +10,7 @@ from typing import Any
 from ztorch.dtypes import DType, boolean, i64
 from ztorch.ir.expressions import Arg
 from ztorch.ir.kernel import Fragment, Instr, Kernel, Memory, Operand, constant
+from ztorch.ir.library_convolutions import call_name
 from ztorch.ir.ring_builder import Rings
 
 
@@ -264,6 +265,14 @@ class Builder(Rings):
         self._token("library_product", *map(self._index, (index, source_index, right_index)),
                     mem=mem, source=source, right=right,
                     **{"off": 0, "source_off": 0, "right_off": 0, **sizes})
+
+    def library_convolution(self, mem: str, index: Arg, source: str, source_index: Arg, right: str,
+                            right_index: Arg, **sizes: Any) -> None:
+        """Convolve the images at a place of a memory with the filters of another, in the same
+        way."""
+        attrs = {"off": 0, "source_off": 0, "right_off": 0, "bias": "", "bias_off": 0, **sizes}
+        self._token("library_convolution", *map(self._index, (index, source_index, right_index)),
+                    mem=mem, source=source, right=right, call=call_name(attrs), **attrs)
 
     def mma_fence(self) -> None:
         """Order assignments to matrices before asynchronous products that accumulate into them."""

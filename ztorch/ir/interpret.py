@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ztorch.ir import library_products, matrices
+from ztorch.ir import library_convolutions, library_products, matrices
 from ztorch.ir.copies import Copies
 from ztorch.ir.kernel import (
     PRIVATE_KINDS,
@@ -261,6 +261,13 @@ class Interpreter(LaunchSteps):
         target = self.memory(at, instr, reads=False, writes=True)
         stores = target, *(self.stores[instr.attrs[name]] for name in ("source", "right"))
         return library_products.multiply(self, at, instr, stores, tuple(map(self.key, instr.args)))
+
+    def _library_convolution(self, at: int, instr: Instr) -> Step:
+        target = self.memory(at, instr, reads=False, writes=True)
+        stores = target, *(self.stores[memory] for name in ("source", "right", "bias")
+                           if (memory := instr.attrs[name]))
+        return library_convolutions.convolve(self, at, instr, stores,
+                                             tuple(map(self.key, instr.args)))
 
     def _mma_fence(self, at: int, instr: Instr) -> Step:
         return lambda: self.products.fence_matrices(self)

@@ -22,7 +22,7 @@ from ztorch.ir import copy_rewritings as copies
 from ztorch.ir import meanings, product_rewritings, remainders, safe
 from ztorch.ir import polynomials as poly
 from ztorch.ir.dots import ROWS as DOTS
-from ztorch.ir.library_products import ROWS as LIBRARY_PRODUCTS
+from ztorch.ir.library_convolutions import ROWS as LIBRARY_CALLS
 from ztorch.ir.ring_opcodes import ROWS as RINGS
 
 Via = Callable[..., Any]
@@ -268,7 +268,7 @@ _row("mma_commit", 0, "end a group of the asynchronous products that this thread
 _row("mma_wait", 0, "wait until all groups of products of this thread but the last `pending` are "
      "complete", result="none", attrs=("pending",), via_instr=copies.nothing)
 
-for _name, (_arity, _doc, _attrs, _more) in {**RINGS, **DOTS, **LIBRARY_PRODUCTS}.items():
+for _name, (_arity, _doc, _attrs, _more) in {**RINGS, **DOTS, **LIBRARY_CALLS}.items():
     _row(_name, _arity, _doc, attrs=_attrs, **{"result": "none", **_more})
 
 

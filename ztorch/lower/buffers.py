@@ -44,8 +44,8 @@ def reads_at(region: Region, v: Value) -> list[tuple[Value, Index]]:
     if v.op is RECURRENCE:  # no element may write over values that all elements read
         return [(source, at if at.mentions(region.outer) or region.size == 1 else
                  Index((), -1)) for source, at in buffer_reads(v, region.outer)]
-    if v.op.kind not in ("attention", "attention_gradient", "contract", "loop", "scatter",
-                         "threads", "winograd"):
+    if v.op.kind not in ("attention", "attention_gradient", "contract", "convolution",
+                         "loop", "scatter", "threads", "winograd"):
         return real_reads(v, region.index(v))
     bases = []
     for a in v.args:  # a product reads all over its operands; so do loops and threads

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from ztorch.dtypes import DType
 from ztorch.graph.threads import THREADS
 from ztorch.ir.limits import Limits
 from ztorch.lower.insets import stored
 from ztorch.lower.placement import Placement
 from ztorch.lower.region import Region
+from ztorch.lower.rewrites.library_convolutions import CONVOLUTION
 from ztorch.lower.rewrites.recurrence import RECURRENCE
 from ztorch.lower.tuning import OP_SLOTS_MIN
 
@@ -29,6 +32,8 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
         lanes = lanes_at_once(limits, v.dtype)
         if v.op.kind == "contract":
             total += v.size * v.args[0].shape[-1] / (limits.processor.fma_ports * lanes)
+        elif v.op is CONVOLUTION:
+            total += v.size * math.prod(v.args[1].shape[:-1]) / (limits.processor.fma_ports * lanes)
         elif v.op is THREADS:
             program = v.attrs["program"]
             total += program.blocks * program.threads * program.size * OP_SLOTS_MIN

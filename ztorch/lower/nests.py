@@ -81,7 +81,7 @@ def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
 
 def by_library(library: str, region: Region, limits: Limits) -> Schedule | None:
     """The schedule by which a library computes a region; None if it cannot."""
-    return next((s for s in proposals(region, limits) if s.kind == library), None)
+    return next((s for s in proposals(region, limits) if s.library == library), None)
 
 
 def may_have(chosen: Schedule, region: Region, limits: Limits) -> bool:

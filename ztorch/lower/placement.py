@@ -26,7 +26,8 @@ from ztorch.lower.rewrites.overwritten import Overwritten, is_stack
 from ztorch.lower.waves import bounds
 
 Buffers = dict[tuple[Value, int], ArenaBuffer]  # by value and time; -k: unused, of region k
-PLAIN = ("contract", "map", "reduce", "scatter", "winograd")  # each element by one worker
+# Kinds of regions of which each element is computed by one worker.
+PLAIN = ("contract", "convolution", "map", "reduce", "scatter", "winograd")
 
 
 class Placement:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from ztorch.lower.schedule import Schedule
 
@@ -18,7 +17,6 @@ class PlanSchedule(Schedule):
     """The kernels of a function on a processor."""
 
     kind = "plan"
-    library: ClassVar[str] = ""  # that computes its products; empty: our kernels
     layout: int  # 1: each region in the layout with the fewest transposes; 0: that of the model
     # 0: each op is a kernel; 1: heavy work after products is one of its own; 2: all is fused that
     # can be; 3: and readers compute again what costs three times as much as they usually would

@@ -130,7 +130,8 @@ class RegionKernel:
     def step(self) -> KernelStep:
         """The kernel on its buffers."""
         region, names = self.region, self.names
-        again = {self.at[v] for v in self.stores if region.kind in ("reduce", "scatter")}
+        again = {self.at[v] for v in self.stores if region.kind in (
+            "reduce", "scatter", "convolution")}
         again |= self.written & {self.at[v] for v in self.reads}
         access = {p: "r" if p not in self.written else "rw" if p in again else "w" for p in names}
         fixed = {v: self._is_fixed(v) for v in self.buffers}

@@ -24,6 +24,7 @@ class Schedule:
     """How a kernel is computed. Fields `tile_rows`, `lanes` are written `tile(rows=)`, `lanes`."""
 
     kind: ClassVar[str] = ""
+    library: ClassVar[str] = ""  # of others that computes the kernel; empty: our code
 
     def __init_subclass__(cls) -> None:
         KINDS.update({cls.kind: cls} if "kind" in vars(cls) else {})
@@ -73,7 +74,6 @@ class ProductSchedule(Schedule):
 @dataclass(frozen=True, repr=False)
 class ElementSchedule(Schedule):
     """Elementwise work on a processor: a loop for each axis, lanes along the last."""
-
     kind = "elements"
     lanes: int  # elements computed at once: of a vector, or of several
     order: tuple[int, ...]  # order of the other axes, outermost loop first; empty: none

@@ -145,7 +145,8 @@ def rebased(kernel: Kernel, spans: Mapping[str, Span]) -> Kernel:
     """The kernel with each memory reduced to its span."""
     body = []
     for i in kernel.body:
-        for memory, off in (("mem", "off"), ("source", "source_off"), ("right", "right_off")):
+        for memory, off in (("mem", "off"), ("source", "source_off"), ("right", "right_off"),
+                            ("bias", "bias_off")):
             span = spans.get(i.attrs.get(memory, ""))
             if span is not None and span.start:
                 i = Instr(i.opcode, i.dest, i.args, {**i.attrs, off: i.attrs[off] - span.start})

@@ -67,12 +67,12 @@ class Executable(HostProgram):
         self._calls_lock = new_lock()  # held while calls are created or moved
         self.library = load_library(code, spec.name, current().dump)
         self.calls_libraries = hasattr(self.library, CONNECT)
+        self.threads = (current().threads or processor.usable_cores() if threads is None else
+                        positive("threads", threads))
         if self.calls_libraries:
             from ztorch.backends.vendor_libraries import connect  # hardly any program calls them
 
-            connect(self.library)
-        self.threads = (current().threads or processor.usable_cores() if threads is None else
-                        positive("threads", threads))
+            self._prepared_calls = connect(self.library, self.threads)
 
     def bind(self, function: str) -> HostCall:
         return HostCall(self, self.functions[function])

@@ -10,6 +10,7 @@ from typing import Any
 
 from ztorch.lower import nests
 from ztorch.lower.cpu import contract
+from ztorch.lower.cpu.library_convolution import LibraryConvolutionSchedule
 from ztorch.lower.cpu.library_nest import LibrarySchedule
 from ztorch.lower.region_kernel import RegionKernel
 from ztorch.lower.schedule import ProductSchedule, Schedule
@@ -21,7 +22,7 @@ from ztorch.lower.tuning import (
 )
 
 MAX_SCHEDULES = 10  # measured schedules of a stage, the most promising ones
-LIBRARY_PARTS = (1, 2, 4, 8, 16)  # blocks of rows, and of columns, of a product by a library
+LIBRARY_PARTS = (1, 2, 4, 8, 16)  # blocks of rows, and of columns, of a product by a library; calls
 MAX_ORDER_AXES = 3  # all loop orders are tried for nests of at most this many axes
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -105,14 +106,17 @@ ON_GRIDS: dict[tuple[str, str], Iterable[int]] = {
 def other_kinds(kernel: RegionKernel, rule: Schedule) -> list[Schedule]:
     """The schedules that the rules propose for a kernel as loop nests of other kinds."""
     proposals = nests.proposals(kernel.region, kernel.limits)
-    return [s for s in proposals if s.kind != rule.kind and (
-        s.kind not in dict(kernel.limits.libraries))]
+    return [s for s in proposals if s.kind != rule.kind and not s.library]
 
 
 def by_library(kernel: RegionKernel, library: str) -> list[Schedule]:
     """The schedules by which a library may compute a kernel: the rows and columns of a product in
-    a few equal blocks. Empty if the library cannot, or the product is too small for calls."""
+    a few equal blocks, the images of a convolution in a few calls. Empty if the library cannot, or
+    the product is too small for calls."""
     first = nests.by_library(library, kernel.region, kernel.limits)
+    if isinstance(first, LibraryConvolutionSchedule):
+        counts = dict.fromkeys(ceil(first.images / parts) for parts in LIBRARY_PARTS)
+        return [replace(first, images=count) for count in counts]
     if first is None or not isinstance(first, LibrarySchedule):
         return [] if first is None else [first]
     m, n = contract.product_of(kernel.region).shape[-2:]

@@ -12,6 +12,7 @@ from ztorch.codegen.targets import Target
 from ztorch.compile.pipeline import compile_functions, simplify
 from ztorch.compile.tuned_schedules import plan_work
 from ztorch.compile.watch import Watch
+from ztorch.errors import DeviceError
 from ztorch.graph import passes
 from ztorch.graph.value import Graph
 from ztorch.host.settings import using
@@ -103,7 +104,10 @@ def search_library_plans(functions: Mapping[str, Graph], target: Target, name: s
         for p in (plan, library_plan(plan, library)):
             if p not in programs and time.perf_counter() < until:
                 at(f"measure {name}: {p!r}")
-                programs[p] = _program(functions, target, name, threads, p)
+                try:
+                    programs[p] = _program(functions, target, name, threads, p)
+                except DeviceError:  # the library does not convolve these sizes
+                    programs[p] = None
         rules, other = (programs.get(p) for p in (plan, library_plan(plan, library)))
         if rules is None or other is None or not other.program.calls_libraries:
             continue

@@ -43,13 +43,13 @@ class LibrarySchedule(Schedule):
 class OpenblasSchedule(LibrarySchedule):
     """A product by OpenBLAS."""
 
-    kind = "openblas"
+    kind = library = "openblas"
 
 
 class OnednnSchedule(LibrarySchedule):
     """A product by oneDNN."""
 
-    kind = "onednn"
+    kind = library = "onednn"
 
 
 def propose(library: str, region: Region, limits: Limits) -> LibrarySchedule | None:

@@ -7,6 +7,7 @@ from ztorch.lower.cpu import (
     contract,
     correlation,
     elements,
+    library_convolution,
     library_nest,
     recurring,
     rows,
@@ -29,6 +30,7 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
     "contract": (
         LoopNest("product", contract.propose, contract.refusal, contract.emit),
         *library_nest.LOOP_NESTS),
+    "convolution": library_convolution.LOOP_NESTS,
     "winograd": (
         LoopNest("winograd", winograd_nest.propose, winograd_nest.refusal, winograd_nest.emit),),
     "scatter": (

@@ -22,7 +22,7 @@ DTYPES = ("f32", "f16", "bf16")  # of operands; sums are float32
 class CublasltSchedule(Schedule):
     """A product by cuBLASLt, whose rules choose the algorithm."""
 
-    kind = "cublaslt"
+    kind = library = "cublaslt"
 
     def tile(self, lanes: int) -> str:
         return self.kind

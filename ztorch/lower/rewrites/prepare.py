@@ -33,6 +33,11 @@ from ztorch.lower.rewrites.in_place_concat import with_outs_in_place
 from ztorch.lower.rewrites.independent import as_recurrence, iterations_last
 from ztorch.lower.rewrites.interleaves import with_interleaves
 from ztorch.lower.rewrites.layouts import with_fewest_transposes
+from ztorch.lower.rewrites.library_convolutions import (
+    CONVOLUTION,
+    convolution_on_buffers,
+    with_library_convolutions,
+)
 from ztorch.lower.rewrites.loop_bodies import loops_outside, prepared_loop, prepared_result
 from ztorch.lower.rewrites.overwritten import is_stack
 from ztorch.lower.rewrites.paired_iterations import in_pairs
@@ -56,10 +61,11 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
     With `derived`, states never change, and what is packed from them is stored. In the body of a
     loop, leaves of the `fixed_role` do not change. If they are also used `often`, the cost of
     packing them does not count. With `layouts`, convolutions may have another layout than the
-    model. The operands of products stay as they are where another `library` computes them.
+    model. Where another `library` computes products, their operands stay as they are, and
+    convolutions are nodes.
     """
     graph = by_others(graph, serial=limits.grid is None)
-    graph = loops_outside(merged(graph))
+    graph = with_library_convolutions(loops_outside(merged(graph)), library, limits)
     if limits.grid is not None:
         graph = with_attention_gradients(with_sums_over_values(graph), limits)
         graph = with_short_results(with_attention(graph, limits))
@@ -148,6 +154,8 @@ class _Preparation:
             return scatter_on_buffers(out)
         if v.op in (ATTENTION, ATTENTION_GRADIENT):
             return attention_on_buffers(out)
+        if v.op is CONVOLUTION:
+            return convolution_on_buffers(out)
         if v.op.kind == "threads":
             return threads_on_buffers(out)
         if v.op.kind == "result" and args[0].op is RECURRENCE:
