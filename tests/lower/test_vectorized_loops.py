@@ -88,6 +88,28 @@ def test_a_loop_that_begins_behind_its_end(start: int) -> None:
     assert y[0] == 0
 
 
+@pytest.mark.parametrize(("turns", "steps"), [(63, [1]), (64, [8, 1]), (70, [8, 1])])
+def test_loops_of_a_known_number_of_iterations(turns: int, steps: list[int]) -> None:
+    """Such as those that clear a table. Short ones stay as they are, and so do sums."""
+    b = Builder("cleared", exact=False)
+    _ = b.memory("y", f32, 80, access="rw")
+    with b.loop(0, turns) as i:
+        b.store("y", i, b.const(2.0, f32))
+    kernel = vectorize_loops(b.kernel(), Limits(256, 16, True))
+    verify(kernel)
+    assert [i.args[2].number for i in kernel.body if i.opcode == "loop"] == steps
+    y = np.full(80, -1, np.float32)
+    interpret(kernel, {"y": y})
+    np.testing.assert_array_equal(y, [*[2.0] * turns, *[-1.0] * (80 - turns)])
+    b = Builder("total", exact=False)
+    _ = b.memory("x", f32, 80), b.memory("y", f32, 1, access="w")
+    total = b.var(f32, init=0.0)
+    with b.loop(0, turns) as i:
+        b.set(total, b.add(b.get(total), b.load("x", i)))
+    b.store("y", 0, b.get(total))
+    assert [i.args[2].number for i in vectorize_loops(b.kernel(), LANES).body if i.opcode == "loop"] == [1]
+
+
 @zt.kernel
 def scaled(counts, places, x, factors):
     """A factor that only rows with elements have."""

@@ -19,6 +19,7 @@ from ztorch.graph.op import constant, leaf
 from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph, Value
 from ztorch.ops.kernel_sorting import order_by_digits
+from ztorch.ops.kernel_spread_sorting import order_of_spread
 
 random = np.random.default_rng(5)
 WAYS = {"counted": {"COUNTED": 1 << 30}, "network": {"COUNTED": 1}, "merged": {"RUN": 2, "LONGEST": 4},
@@ -74,6 +75,38 @@ def test_digits_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     order = order_by_digits(constant(keys), 20)
     np.testing.assert_array_equal(compiled(Job(Graph({"y": order}), {}), HERE[-1])[0],
                                   np.argsort(keys, -1, kind="stable"))
+
+
+@together()
+@pytest.mark.parametrize("n, whole", [(3, 64), (40, 64), (64, 64), (65, 64), (3000, 64), (3000, 4096)])
+@pytest.mark.parametrize("kind", ["spread", "tied", "crowded", "at the ends"])
+def test_words_of_a_hash(n: int, whole: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one table or in 256 groups; also words that are spread so unevenly that neighbors do not tell
+    their places."""
+    monkeypatch.setattr("ztorch.ops.kernel_spread_sorting.WHOLE", whole)
+    monkeypatch.setattr("ztorch.ops.kernel_sorting.CHUNK", 1000)
+    bits = {"spread": random.integers(0, 1 << 32, n), "tied": random.integers(0, n, n) << 20,
+            "crowded": random.integers(0, 1 << 16, n), "at the ends": random.choice([0, (1 << 32) - 1], n)}
+    words = leaf("input", "words", (n,), "uint32")
+    data = bits[kind].astype(np.uint32)
+    order = compiled(Job(Graph({"y": order_of_spread(words)}), {words: data}), HERE[-1])[0]
+    np.testing.assert_array_equal(order, np.argsort(data, kind="stable"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_random_words_are_sorted_by_their_places(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`argsort` knows the words of the generator; the order is that of any other sort."""
+    monkeypatch.setattr("ztorch.ops.kernel_spread_sorting.WHOLE", 1000)
+    sorted_words: list[Value] = []
+    monkeypatch.setattr("ztorch.ops.kernel_spread_sorting.order_of_spread",
+                        lambda words: sorted_words.append(words) or order_of_spread(words))
+    seed, step = (leaf("input", name, shape, "uint32") for name, shape in (("seed", (2,)), ("step", ())))
+    words = ops.random_bits((50, 60), seed, step)
+    graph = by_others(Graph({"y": ops.argsort(words, axis=None), "words": words}), serial=True)
+    job = Job(graph, {seed: np.array([5, 6], np.uint32), step: np.array(7, np.uint32)})
+    order, data = compiled(job, HERE[-1], threads=threads)
+    np.testing.assert_array_equal(order, np.argsort(data, axis=None, kind="stable"))
+    assert len(sorted_words) == 1
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

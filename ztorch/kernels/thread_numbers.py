@@ -73,6 +73,8 @@ class ThreadMemory:
 
     def striped(self, a: TileArithmetic, place: Any) -> Value:
         """The index in an array that holds the elements of all threads, interleaved."""
+        if self.size == 1:
+            return a.cast(a.tile(place), i32).value
         return a.cast(a.binary(ast.Add(), a.binary(ast.Mult(), place, self.size),
                                LoopTensor(self.thread, (), weak=True)), i32).value
 

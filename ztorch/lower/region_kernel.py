@@ -18,6 +18,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Kernel
 from ztorch.lower import nests
+from ztorch.lower.cpu.masked_sums import masked_sums
 from ztorch.lower.cpu.rounded_casts import rounded_casts
 from ztorch.lower.cpu.rows_of_gathers import gathers_as_rows
 from ztorch.lower.cpu.short_indices import short_indices
@@ -188,7 +189,7 @@ class RegionKernel:
         nest = hoist(share_out(nest))
         if grid is None:
             nest = rounded_casts(short_indices(gathers_as_rows(nest, self.limits)))
-            nest = nest if self.limits.mask_registers else stored_in_pieces(nest)
+            nest = masked_sums(nest) if self.limits.mask_registers else stored_in_pieces(nest)
         return rebased(nest, spans), schedule
 
     def _leaves_the_caches(self, schedule: Schedule) -> bool:

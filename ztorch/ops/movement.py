@@ -83,7 +83,7 @@ def _reshape_body(e: Any, index: Any, shape: Shape) -> Any:
     return e.read(0, tuple((flat // s) % n for s, n in zip(_strides(inner), inner, strict=True)))
 
 
-_RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
+RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
               numpy=lambda x, shape: np.reshape(x, shape),
               grad=lambda o, g, y, x, shape: (o.reshape(g, x.shape),),
               body=_reshape_body, movement=True,
@@ -91,7 +91,7 @@ _RESHAPE = Op("reshape", "map", lambda x, shape: (shape, x.dtype),
 
 
 @op(Sample(((4, 6),), {"shape": (3, -1)}, dtypes="fsub"), Sample(((2, 3, 4),), {"shape": (24,)}),
-    primitive=_RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
+    primitive=RESHAPE, numpy=lambda x, shape: np.reshape(x, shape))
 def reshape(x: Value, shape: int | Shape) -> Value:
     """The same elements in another shape.
 
@@ -113,7 +113,7 @@ def reshape(x: Value, shape: int | Shape) -> Value:
         raise shape_error(f"cannot reshape {x.shape} to", shape, fix=(
             f"write -1 in place of {shape[0]}, the number of rows, which varies" if rows_differ else
             f"the {x.size} elements must stay {x.size}"))
-    return x if x.shape == shape else _RESHAPE(x, shape=shape)
+    return x if x.shape == shape else RESHAPE(x, shape=shape)
 
 
 def _transpose_infer(x: Value, axes: Shape) -> tuple[Shape, DType]:

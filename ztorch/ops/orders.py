@@ -20,6 +20,8 @@ from ztorch.graph.batching import Examples
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Op, Value
 from ztorch.ir.opcodes import identity
+from ztorch.ops.movement import RESHAPE
+from ztorch.ops.random import RANDOM_BITS
 
 SHORT = 1 << 8  # elements up to which counting is the best everywhere
 COUNTED_FIRST = 48  # the same on processors where only the first elements are wanted
@@ -115,15 +117,26 @@ def by_comparisons(rows: Value) -> Value:
 def by_digits(rows: Value) -> Value:
     """The positions in order, by digits of the numbers, for processors. Many short rows are
     compared instead, for each row has a table of counts."""
-    from ztorch.ops.kernel_sorting import order_by_digits  # late: other ops need no kernels
+    # Late: other ops need no kernels.
+    from ztorch.ops.kernel_sorting import order_by_digits
+    from ztorch.ops.kernel_spread_sorting import MOST, order_of_spread
 
     outer, n, inner = rows.shape
+    if rows.size == n <= MOST and _is_hash(rows):
+        return OPS.reshape(order_of_spread(OPS.reshape(rows, (n,))), rows.shape)
     if n < DIGITS_FROM and outer * inner >= FEW_ROWS:
         return _order(rows)
     keys = OPS.reshape(OPS.transpose(_digits(rows), (0, 2, 1)), (outer * inner, n))
     bits = keys.dtype.bits if rows.dtype.is_float else rows.dtype.bits
     order = OPS.reshape(order_by_digits(keys, bits), (outer, inner, n))
     return OPS.transpose(order, (0, 2, 1))
+
+
+def _is_hash(x: Value) -> bool:
+    """Whether x consists of random words, which are spread evenly."""
+    while x.op is RESHAPE:
+        x = x.args[0]
+    return x.op is RANDOM_BITS
 
 
 def _digits(x: Value) -> Value:

@@ -1,5 +1,4 @@
-"""Vectorizes innermost loops with a run-time trip count: several iterations run in the lanes of a
-vector.
+"""Vectorizes innermost loops: several iterations run in the lanes of a vector.
 
 An example is the loop over the elements of a row in a sparse or ragged array. The remainder runs in
 masked lanes, so a short row takes one or two vectors, and no branch depends on its length. Loops
@@ -27,6 +26,7 @@ from ztorch.lower.tuning import LANES_OF_GATHERS
 COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
             "or": "or", "xor": "xor"}
 ALONG = frozenset({"cast", "add", "sub"})  # opcodes that preserve a stride of one per iteration
+LONG = 64  # iterations, where their number is known, from which on a loop without sums has lanes
 ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
                       "iota", "shuffle"})
 
@@ -90,7 +90,7 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
                   limits_by_id: Mapping[int, Range]) -> _VectorizedLoop | None:
     """A loop that can be vectorized; None for any other node."""
     i = n.instr
-    if i.opcode != "loop" or i.attrs["kind"] != "serial" or i.args[1].is_const or not (
+    if i.opcode != "loop" or i.attrs["kind"] != "serial" or not (
             i.args[2].is_const and i.args[2].number == 1):
         return None
     body = [*_plain(n.yes)]
@@ -99,7 +99,9 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
         return None
     assert n.end is not None
     loop = _VectorizedLoop(i, instructions, n.end, kernel, limits_by_id, limits)
-    return loop if loop.is_legal() else None
+    if not loop.is_legal() or (i.args[1].is_const and (i.args[1].number < LONG or loop.updates)):
+        return None
+    return loop
 
 
 def _place(access: Instr) -> tuple[Operand, int]:
@@ -200,7 +202,7 @@ class _VectorizedLoop:
 
     def emit(self, b: Builder) -> None:
         """Emits the vectorized loop."""
-        widest = max(i.dest.dtype.bits for i in self.body
+        widest = max((i.args[1] if i.opcode == "store" else i.dest).dtype.bits for i in self.body
                      if i.dest.id in self.vary or i.opcode in ("load", "store") or
                      self._is_update(i))
         lanes = LANES_OF_GATHERS if self.gathers else self.limits.vector_bits // widest
