@@ -21,8 +21,10 @@ LIMIT = (
     "any part of them may be computed anywhere, and normal ones an inverse distribution in "
     "integers; the generators of NumPy and PyTorch take less and have an order. A gamma draw "
     "also takes two logarithms, where NumPy's mostly compares with a table, and a binomial one "
-    "a draw for each trial. A permutation sorts random words by four digits, at 1.7 ns for each "
-    "and element; PyTorch swaps elements one after the other, quickly while they fit a cache. "
+    "a word for each trial. A permutation of 10,000 sorts random words, so that any device finds "
+    "the same one: of 45 us, 8 are words, 25 bring each to the bucket of its leading bits, by "
+    "stores that miss the L1 cache, and 12 compare and place neighbors. PyTorch swaps elements "
+    "one after the other, while they fit a cache, at 4 ns each. "
     "Chosen elements: a gather takes 1.5 cycles a lane. Running products: the cache; their "
     "gradients at an element are products of all others, without a division by it.")
 

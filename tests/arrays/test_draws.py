@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,6 +13,10 @@ import pytest
 
 import ztorch as zt
 from ztorch.arrays import realize as realizing
+from ztorch.dtypes import dtype
+from ztorch.graph.evaluate import evaluate
+from ztorch.graph.op import OPS, constant
+from ztorch.ops.normals import normals, shares_below
 
 FIRST = 12  # draws of a gamma distribution, of which the first that is not rejected counts
 
@@ -49,6 +54,41 @@ def test_gradients_of_gamma_are_those_of_the_draw() -> None:
         less[k] -= step
         expected = (_drawn_at_once(more, 4).sum() - _drawn_at_once(less, 4).sum()) / (2 * step)
         np.testing.assert_allclose(slopes[k], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("d", ["float32", "float64"])
+def test_shares_are_how_much_of_the_normal_distribution_is_below(d: str) -> None:
+    """Also those of words at both ends and in the middle."""
+    bits = 64 if d == "float64" else 32
+    ends = [0, 1, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits - 1) + 1, (1 << bits) - 1]
+    words = np.concatenate([np.array(ends, f"u{bits // 8}"), np.random.default_rng(2).integers(
+        0, 1 << bits, 500, dtype=f"u{bits // 8}")])
+    shares, z = (y.astype(np.float64) for y in evaluate(
+        [shares_below(OPS, constant(words), dtype(d)), normals(constant(words), dtype(d))], {}))
+    below = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in z])
+    np.testing.assert_allclose(shares, below, rtol=4e-6 if d == "float32" else 1e-13)
+    assert shares.min() > 0 and shares.max() <= 1
+
+
+@pytest.mark.parametrize("trials", [10, np.array([0, 3, 7, 10])[:, None]])
+def test_binomial_numbers_count_the_successes_of_normal_draws(trials: Any) -> None:
+    x = zt.random.binomial((4, 250), trials, 0.3, seed=9).numpy()
+    z = zt.random.normal((10, 4, 250), seed=9).numpy().astype(np.float64)
+    successes = 0.5 * zt.ops.erfc(z * -0.5**0.5) < 0.3
+    possible = np.arange(10)[:, None, None] < np.broadcast_to(trials, (4, 1))
+    np.testing.assert_array_equal(x, (successes & possible).sum(0))
+    assert x.dtype == np.float32
+
+
+def test_small_gammas_of_one_element_leave_others_as_they_are() -> None:
+    """Powers are computed where there are such numbers; one that is rounded to 0 has no gradient of NaN."""
+    alone = zt.random.gamma((64,), 2.0, seed=3).numpy()
+    alpha = np.full(64, 2.0, np.float32)
+    alpha[5] = 1e-4
+    x = zt.random.gamma((64,), alpha, seed=3).numpy()
+    np.testing.assert_array_equal(np.delete(x, 5), np.delete(alone, 5))
+    slopes = zt.grad(lambda a: zt.random.gamma((64,), a, seed=3).sum())(zt.tensor(alpha)).numpy()
+    assert np.isfinite(slopes).all() and 0 <= x[5] < 1e-3
 
 
 def test_draws_of_gamma_end_where_none_is_rejected() -> None:

@@ -3,25 +3,27 @@ beta and binomial distributions."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ztorch import ops
 from ztorch.arguments import explained
-from ztorch.arrays.draws import Seed, normal, source_of
+from ztorch.arrays.draws import Seed, source_of
 from ztorch.arrays.draws import SeedGenerator as SeedGenerator
 from ztorch.arrays.draws import categorical as categorical
 from ztorch.arrays.draws import dropout as dropout
+from ztorch.arrays.draws import normal as normal
 from ztorch.arrays.draws import randint as randint
 from ztorch.arrays.draws import shuffle as shuffle
 from ztorch.arrays.draws import truncated_normal as truncated_normal
 from ztorch.arrays.draws import uniform as uniform
 from ztorch.arrays.specs import sizes_of
 from ztorch.arrays.tensor import Tensor
-from ztorch.dtypes import DType
+from ztorch.dtypes import DType, f32, f64
+from ztorch.dtypes import dtype as dtype_named
 from ztorch.errors import Unsupported
+from ztorch.ops.normals import shares_below
 
 __all__ = ["SeedGenerator", "beta", "binomial", "categorical", "dropout", "gamma", "normal",
            "randint", "shuffle", "truncated_normal", "uniform"]
@@ -101,12 +103,14 @@ def binomial(shape: Any, counts: Any, probabilities: Any, dtype: DType | str | N
     most = int(trials.max(initial=0))
     if most > MOST_TRIALS:
         raise Unsupported(f"random.binomial draws each trial, at most {MOST_TRIALS}, not {most}")
-    drawn = normal((most, *sizes), dtype=dtype, seed=seed)
-    successes = 0.5 * ops.erfc(drawn * -math.sqrt(0.5)) < _tensor(
-        probabilities, dtype)
-    number = np.arange(most).reshape(-1, *(1,) * len(sizes))
-    counted = ops.logical_and(successes, Tensor(number < trials))
-    return ops.sum(ops.cast(counted, dtype or "float32"), axis=0)
+    d = dtype_named(dtype or "float32")
+    drawn = shares_below(ops, ops.random_bits((most, *sizes), *source_of(seed)),
+                         d if d is f64 else f32)
+    successes = drawn < _tensor(probabilities, d)
+    if trials.min(initial=most) < most:
+        number = np.arange(most).reshape(-1, *(1,) * len(sizes))
+        successes = ops.logical_and(successes, Tensor(number < trials))
+    return ops.cast(ops.sum(ops.cast(successes, "int32"), axis=0), d)
 
 
 def _gamma(sizes: tuple[int, ...], alpha: Any, dtype: DType | str | None, seed: Seed) -> Any:

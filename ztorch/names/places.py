@@ -138,6 +138,7 @@ PLACES: dict[str, dict[str, str]] = {
         "curves": "convolve cov gradient interp polyval",
         "determinants": "det lu_factor slogdet",
         "division": "divide floor_divide reciprocal remainder",
+        "dropping": "dropout",
         "eigen": "eigh eigvalsh",
         "einsum": "einsum",
         "elementwise": "abs add atan bitcast bitwise_and bitwise_not bitwise_or bitwise_xor cast "
@@ -184,7 +185,7 @@ PLACES: dict[str, dict[str, str]] = {
         "products": "cross dot inner kron outer tensordot vecdot",
         "pseudoinverse": "condition_number lstsq matrix_rank pinv",
         "quantiles": "median nanmedian nanpercentile nanquantile percentile quantile",
-        "random": "dropout random_bits random_normal random_truncated_normal random_uniform",
+        "random": "random_bits random_normal random_truncated_normal random_uniform",
         "rectifiers": "celu elu leaky_relu relu relu6 selu",
         "reduction": "all any count_nonzero max min prod sum",
         "repeating": "repeat tile",

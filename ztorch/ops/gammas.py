@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ztorch.dtypes import boolean
+from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, constant, op
 from ztorch.graph.value import Value
 from ztorch.ops.control import while_loop
-from ztorch.ops.random import normals_from
+from ztorch.ops.random import normals_from, shares_from
 
 ROUNDS = 12  # draws per element: one in 20 is rejected, and all of them with p < 1e-15
 
@@ -38,8 +39,11 @@ def random_gamma(alpha: Value, seed: Value, step: Value, stream: int = 0) -> Val
     """
     shape, d, size = alpha.shape, alpha.dtype, alpha.size
 
-    def drawn(first: Value) -> Value:
+    def normal(first: Value) -> Value:
         return normals_from(shape, seed, step, stream, d, first)
+
+    def uniform(first: Value) -> Value:
+        return shares_from(shape, seed, step, stream, d, first)
 
     small = alpha < 1.0
     scale = OPS.where(small, alpha + 1.0, alpha) - 1.0 / 3.0
@@ -49,29 +53,37 @@ def random_gamma(alpha: Value, seed: Value, step: Value, stream: int = 0) -> Val
         return OPS.power(OPS.relu(1.0 + z / spread), 3.0)
 
     def draw(first: Value, rejected: Value, z: Value) -> tuple[Value, Value, Value]:
-        z = OPS.where(rejected, drawn(first), z)
+        z = OPS.where(rejected, normal(first), z)
         v = cube(z)
         positive = v > 0.0
         logarithm = OPS.log(OPS.where(positive, v, 1.0))
-        u = _uniform(drawn(first + np.uint32(ROUNDS * size)))
+        u = uniform(first + np.uint32(ROUNDS * size))
         accepted = OPS.logical_and(positive, OPS.log(u) < 0.5 * z * z + scale * (
             1.0 - v + logarithm))
         return first + np.uint32(size), OPS.logical_and(rejected, OPS.logical_not(accepted)), z
 
-    # Both loops end where no element needs another draw.
+    # Both loops end for a vector where none of its elements needs another draw.
     _, _, z = while_loop(lambda first, rejected, z: OPS.any(rejected), draw, (
         constant(np.array(0, np.uint32)), OPS.full(shape, True, boolean), OPS.zeros(shape, d)),
         max_steps=ROUNDS)
 
-    def draw_boost(first: Value, missing: Value, u: Value) -> tuple[Value, Value, Value]:
-        return first, OPS.logical_and(missing, False), OPS.where(missing, _uniform(drawn(first)), u)
+    exponent = 1.0 / OPS.stop_gradient(alpha)
 
-    _, _, u = while_loop(lambda first, missing, u: OPS.any(missing), draw_boost, (
+    def draw_boost(first: Value, missing: Value, boost: Value) -> tuple[Value, Value, Value]:
+        return first, OPS.logical_and(missing, False), OPS.where(
+            missing, OPS.power(uniform(first), exponent), boost)
+
+    _, _, boost = while_loop(lambda first, missing, boost: OPS.any(missing), draw_boost, (
         constant(np.array(2 * ROUNDS * size, np.uint32)), small, OPS.ones(shape, d)), max_steps=1)
-    boost = OPS.where(small, OPS.power(u, 1.0 / alpha), 1.0)
-    return scale * cube(OPS.stop_gradient(z)) * boost
+    return scale * cube(OPS.stop_gradient(z)) * _boosted(alpha, boost)
 
 
-def _uniform(z: Value) -> Value:
-    """Numbers between 0 and 1 from normally distributed numbers."""
-    return 0.5 * OPS.erfc(z * -math.sqrt(0.5))
+def _boosted(alpha: Value, boost: Value) -> Value:
+    """A number between 0 and 1 to the power 1 / alpha, with its gradient; the loop above computes
+    it only where there are such powers."""
+    def slopes(upstreams: Sequence[Value], args: Sequence[Value],
+               shared: Sequence[Value]) -> list[Value]:
+        y = _boosted(args[0], shared[0])
+        return [-upstreams[0] * y * OPS.log(OPS.where(y > 0.0, y, 1.0)) / args[0]]
+
+    return with_gradient([boost], [alpha], [boost], slopes)[0]

@@ -189,6 +189,22 @@ _NORMAL = Op("normal_of_word", "map", lambda word, table, of: (word.shape, of), 
              body=_body, cost=60, batch=refused)
 
 
+def shares_below(o: Any, words: Any, d: DType) -> Any:
+    """How much of the normal distribution is below the number for each random word: uniformly
+    distributed, from above 0 to 1.
+
+    Args:
+        o: Namespace of ops, of tensors or of values.
+        words: Random words of 32 or 64 bits.
+        d: Dtype of the result.
+    """
+    bits = words.dtype.bits
+    signed = f"int{bits}"  # processors convert these at once
+    size = o.bitcast(o.bitwise_and(words, (1 << bits - 1) - 1), signed)
+    tail = (o.cast(size, d) + 0.5) * 2.0**-bits
+    return o.where(o.less(o.bitcast(words, signed), 0), tail, 1.0 - tail)
+
+
 def normals(words: Value, d: DType) -> Value:
     """The normally distributed numbers for random words.
 

@@ -16,11 +16,10 @@ import numpy as np
 
 from ztorch import dtypes
 from ztorch.dtypes import DType, f32, f64, u32, u64
-from ztorch.errors import ConfigError
 from ztorch.graph.batching import refused
-from ztorch.graph.op import OPS, broadcast_shapes, op, shape_error
+from ztorch.graph.op import OPS, op, shape_error
 from ztorch.graph.value import Op, Value
-from ztorch.ops.normals import normals
+from ztorch.ops.normals import normals, shares_below
 
 Shape = tuple[int, ...]
 
@@ -28,9 +27,7 @@ Shape = tuple[int, ...]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 ROUNDS = 20  # those that the authors recommend
-# Of dropout: the fewest with which words pass BigCrush, as the authors found. With 20, its kernels
-# on GPUs are bound by these integers and not by memory.
-FEW_ROUNDS = 13
+FEW_ROUNDS = 13  # of dropout: the fewest with which words pass BigCrush, as the authors found
 NUMPY_WORDS = SimpleNamespace(add=np.add, xor=np.bitwise_xor, or_=np.bitwise_or, shl=np.left_shift,
                               shr=np.right_shift)
 
@@ -108,14 +105,9 @@ BEYOND_TWO = 97_711_073  # of 2**32 normally distributed numbers, how many are b
 
 def _words(shape: Shape, seed: Value, step: Value, stream: int,
            *first: Value) -> tuple[Value, Value]:
-    low, high = (_bits(shape, seed, step, stream, w, ROUNDS, *first) for w in (0, 1))
+    low, high = (RANDOM_BITS(seed, step, *first, shape=tuple(shape), stream=stream, word=w,
+                             rounds=ROUNDS) for w in (0, 1))
     return low, high
-
-
-def _bits(shape: Shape, seed: Value, step: Value, stream: int, word: int = 0,
-          rounds: int = ROUNDS, *first: Value) -> Value:
-    return RANDOM_BITS(seed, step, *first, shape=tuple(shape), stream=stream, word=word,
-                       rounds=rounds)
 
 
 @op(primitive=RANDOM_BITS)
@@ -213,11 +205,37 @@ def normals_from(shape: Shape, seed: Value, step: Value, stream: int, d: DType,
         d: Dtype of the result.
         *first: The position: a uint32 scalar. None: 0.
     """
-    first_word, second = _words(shape, seed, step, stream, *first)
-    if d == f64:
-        high, low = (OPS.cast(word, u64) for word in (first_word, second))
-        return normals(OPS.bitwise_or(OPS.shift_left(high, 32), low), f64)
-    return OPS.cast(normals(first_word, f32), d)
+    return OPS.cast(normals(_words_of(d, shape, seed, step, stream, *first), _drawn(d)), d)
+
+
+def shares_from(shape: Shape, seed: Value, step: Value, stream: int, d: DType,
+                *first: Value) -> Value:
+    """Uniformly distributed numbers: how much of the distribution is below those of `normals_from`.
+
+    Args:
+        shape: As for `normals_from`.
+        seed: Likewise.
+        step: Likewise.
+        stream: Likewise.
+        d: Likewise.
+        *first: Likewise.
+    """
+    words = _words_of(d, shape, seed, step, stream, *first)
+    return OPS.cast(shares_below(OPS, words, _drawn(d)), d)
+
+
+def _drawn(d: DType) -> DType:
+    """The dtype in which numbers are drawn that are rounded to d."""
+    return f64 if d == f64 else f32
+
+
+def _words_of(d: DType, shape: Shape, *source: Any) -> Value:
+    """Words as wide as numbers are drawn."""
+    first, second = _words(shape, *source)
+    if d != f64:
+        return first
+    high, low = (OPS.cast(word, u64) for word in (first, second))
+    return OPS.bitwise_or(OPS.shift_left(high, 32), low)
 
 
 @op()
@@ -254,42 +272,3 @@ def _float(dtype: DType | str) -> DType:
         raise shape_error(f"random numbers of {d} are not offered", fix="use a float dtype, or "
                           "ops.random_bits for whole words")
     return d
-
-
-@op()
-def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
-            noise_shape: Shape | None = None) -> Value:
-    """x with random elements set to zero and the others scaled up to keep the mean.
-
-    Args:
-        x: Float tensor.
-        rate: Share of the elements that become zero, from 0 to 1.
-        seed: Seed: a uint32 tensor of shape `(2,)`.
-        step: Number of the training step: a uint32 scalar. Each step gives new numbers.
-        stream: Number of the stream. Give every use in a model its own. Default: `0`.
-        noise_shape: Shape of the decisions, which broadcasts to that of `x`: an axis of size 1
-            shares one decision. `None` means the shape of `x`. Default: `None`.
-
-    Returns:
-        A tensor of the shape and dtype of `x`.
-
-    Examples:
-        >>> import ztorch as zt
-        >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
-        >>> sorted(set(zt.ops.dropout(np.ones(1000), 0.5, seed, step).tolist()))
-        [0.0, 2.0]
-    """
-    if not 0.0 <= rate <= 1.0:
-        raise ConfigError(f"a dropout rate is between 0 and 1, not {rate}")
-    if rate == 0.0:
-        return x
-    shape = x.shape if noise_shape is None else tuple(noise_shape)
-    if broadcast_shapes(shape, x.shape) != x.shape:
-        raise shape_error("noise of shape", shape, x.shape, fix="each axis must be 1 or equal")
-    if rate == 1.0:
-        return OPS.zeros_like(x)
-    # Compared as integers, without rounding, so that every target drops the same elements.
-    threshold = min(round(rate * 2**32), 2**32 - 1)
-    bits = _bits(shape, seed, step, stream, rounds=FEW_ROUNDS)
-    keep = OPS.greater_equal(bits, threshold)
-    return OPS.where(OPS.broadcast_to(keep, x.shape), x * (1.0 / (1.0 - rate)), 0.0)
