@@ -20,8 +20,8 @@ from ztorch.graph.autodiff import gradients
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Graph
 
-# What: (batch, side, channels, filters, window, stride, groups)
-SHAPES = {
+# What: (batch, side, channels, filters, window, stride, groups), and the axes of an image if not 2
+SHAPES: dict[str, tuple[int, ...]] = {
     "ResNet 3x3, 56x56x64": (4, 56, 64, 64, 3, 1, 1),
     "ResNet 3x3, 28x28x128": (4, 28, 128, 128, 3, 1, 1),
     "ResNet 3x3, 14x14x256": (4, 14, 256, 256, 3, 1, 1),
@@ -30,9 +30,12 @@ SHAPES = {
     "MobileNet 1x1, 28x28x128": (4, 28, 128, 256, 1, 1, 1),
     "MobileNet depthwise, 56x56x128": (4, 56, 128, 128, 3, 1, 128),
     "MobileNet depthwise by 2, 56x56x128": (4, 56, 128, 128, 3, 2, 128),
+    "volumes 3x3x3, 16x16x16x32": (4, 16, 32, 64, 3, 1, 1, 3),
+    "volumes 3x3x3, 8x8x8x128": (2, 8, 128, 128, 3, 1, 1, 3),
 }
 NETWORKS = ("lenet", "cifar_resnet", "mobilenet")
-LAYOUTS = {"PyTorch eager": "contiguous_format", "channels last": "channels_last"}
+LAYOUTS = {"PyTorch eager": ("contiguous_format",) * 2,
+           "channels last": ("channels_last", "channels_last_3d")}  # of 2 axes and of 3
 BATCH = 32
 STEPS = 2  # after which losses are compared: more, and rounding alone drives MobileNets apart
 RATE = 1e-3
@@ -42,14 +45,15 @@ def run(threads: list[int], effort: Effort) -> Section:
     """One convolution, its gradients, and whole networks, images as rows x columns x channels."""
     s = Section("conv", "Convolutions, float32",
                 "the FMA peak, where there are many channels (`of peak` counts the operations of "
-                "the sum as it is written: PyTorch may do with fewer); for depthwise ones and the "
+                "the sum as it is written: PyTorch may do with fewer, and we skip borders); for "
+                "depthwise ones and the "
                 "normalisations of networks the bandwidth of caches. Training a convolution is "
                 "forward and both gradients, training a network a step with SGD on "
                 f"{BATCH} images.")
     quick = effort.least <= 3
     for n in threads:
         peers.set_threads(n)
-        for name in list(SHAPES)[-1:] if quick else SHAPES:
+        for name in list(SHAPES)[-3:-1] if quick else SHAPES:
             for training in (False, True):
                 _convolution(s, name, training, n, effort)
         for name in NETWORKS[:1] if quick else NETWORKS:
@@ -62,12 +66,12 @@ def run(threads: list[int], effort: Effort) -> Section:
 
 
 def _convolution(s: Section, name: str, training: bool, threads: int, effort: Effort) -> None:
-    batch, side, channels, filters, window, stride, groups = SHAPES[name]
-    random = np.random.default_rng(2)
-    x = random.standard_normal((batch, side, side, channels), np.float32)
-    kernel = random.standard_normal((window, window, channels // groups, filters), np.float32)
+    batch, side, channels, filters, window, stride, groups, *more = SHAPES[name]
+    random, (axes,) = np.random.default_rng(2), more or [2]
+    x = random.standard_normal((batch, *[side] * axes, channels), np.float32)
+    kernel = random.standard_normal((*[window] * axes, channels // groups, filters), np.float32)
     edge = window // 2
-    padding = ((edge, edge),) * 2  # PyTorch knows no other
+    padding = ((edge, edge),) * axes  # PyTorch knows no other
     y = OPS.conv(input_like("x", x), weight("kernel", kernel), stride, padding, 1, groups)
     slope = random.standard_normal(y.shape, np.float32)
     if training:
@@ -87,8 +91,8 @@ def _convolution(s: Section, name: str, training: bool, threads: int, effort: Ef
         true = [t.numpy() for t in _torch_call(torch, arrays, options, "contiguous_format", True)()]
         errors["ztorch"] = max(peers.worst(ours.outputs[k], t)
                                for k, t in zip(("y", "dx", "dk"), true, strict=False))
-        for label, layout in LAYOUTS.items():
-            theirs = _torch_call(torch, arrays, options, layout, False)
+        for label, layouts in LAYOUTS.items():
+            theirs = _torch_call(torch, arrays, options, layouts[axes - 2], False)
             errors[label] = max(peers.worst(f, t) for f, t in zip(theirs(), true, strict=True))
             contestants.append(Contestant(label, theirs))
     case = f"{name}, {'training' if training else 'forward'}"
@@ -104,19 +108,20 @@ def _torch_call(torch: Any, arrays: tuple[np.ndarray, ...], options: dict[str, A
     """y, and with a slope the gradients, in our order of axes (which costs PyTorch nothing)."""
     x, kernel, *slope = (torch.from_numpy(a).double() if double else torch.from_numpy(a)
                          for a in arrays)
-    form = {"memory_format": getattr(torch, layout)}
-    x, *slope = (t.permute(0, 3, 1, 2).clone(**form) for t in (x, *slope))
-    kernel = kernel.permute(3, 2, 0, 1).clone(**form)
-    conv = torch.nn.functional.conv2d
+    form, axes = {"memory_format": getattr(torch, layout)}, x.dim() - 2
+    first, last = (0, axes + 1, *range(1, axes + 1)), (0, *range(2, axes + 2), 1)
+    x, *slope = (t.permute(first).clone(**form) for t in (x, *slope))
+    kernel = kernel.permute(axes + 1, axes, *range(axes)).clone(**form)
+    conv = torch.nn.functional.conv2d if axes == 2 else torch.nn.functional.conv3d
 
     def forward() -> list[Any]:
         with torch.inference_mode():
-            return [conv(x, kernel, **options).permute(0, 2, 3, 1)]
+            return [conv(x, kernel, **options).permute(last)]
 
     def training() -> list[Any]:
         y = conv(x, kernel, **options)
         dx, dk = torch.autograd.grad(y, (x, kernel), slope[0])
-        return [y.detach().permute(0, 2, 3, 1), dx.permute(0, 2, 3, 1), dk.permute(2, 3, 1, 0)]
+        return [y.detach().permute(last), dx.permute(last), dk.permute(*last[1:], 0)]
 
     if slope:
         x.requires_grad_(), kernel.requires_grad_()
@@ -140,7 +145,7 @@ def _network(s: Section, name: str, training: bool, threads: int, effort: Effort
     torch, true = peers.module("torch"), result["ztorch"]
     if torch:
         true = _theirs(torch, model, x, y, training, "contiguous_format", True)[1]
-        for label, layout in LAYOUTS.items():
+        for label, (layout, _) in LAYOUTS.items():
             step, result[label] = _theirs(torch, model, x, y, training, layout, False)
             contestants.append(Contestant(label, step))
     case = f"{name}, {'a step' if training else 'inference'}"

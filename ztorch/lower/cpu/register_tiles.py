@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ztorch.dtypes import DType
 from ztorch.graph.value import Value
@@ -22,7 +22,8 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import Run
 from ztorch.lower.cpu.parts_of_k import PartOfK, outer_loops, parts_of_k
 from ztorch.lower.cpu.product_operand import ProductOperand
-from ztorch.lower.cpu.tile_blocks import BlockPanel, TilePlace, tiles_of_block
+from ztorch.lower.cpu.tile_blocks import BlockPanel, ProductTile, TilePlace, tiles_of_block
+from ztorch.lower.cpu.tile_borders import steps_inside
 from ztorch.lower.cpu.tile_prefetch import (
     distant_readers,
     far_results,
@@ -42,20 +43,6 @@ from ztorch.lower.tuning import LINE_BYTES
 
 # Of a tile: a variable for each row and vector, those of the first product before the next one's.
 _Sums = list[list[Operand]]
-
-
-@dataclass(frozen=True)
-class _ProductTile:
-    """One tile: loop counters, and the positions of its rows and vectors of columns."""
-
-    bound: dict[Var, Operand]
-    scopes: list[Emitter]  # of each vector
-    where: tuple[Index, ...]  # the matrix
-    first: Index  # row
-    rows: list[Index]
-    columns: list[Index]
-    down: Var  # the number of the tile in its run
-    across: Var  # the number of the panel
 
 
 class RegisterTiles:
@@ -123,7 +110,7 @@ class RegisterTiles:
             yield batch, b.div(t, across), b.rem(t, across)
 
     def _tile(self, batch: Operand, down: Operand, panel: Operand, rows: Run,
-              panels: Run) -> _ProductTile:
+              panels: Run) -> ProductTile:
         """The positions of a tile."""
         b, lanes = self.b, self.tiling.lanes
         matrix, at_row = Var("b", math.prod(self.batch)), Var("m", rows.count)
@@ -135,12 +122,12 @@ class RegisterTiles:
         scopes = [self._scope(bound, panels, j) for j in range(panels.size)]
         columns = [Index.of(across) * (panels.size * lanes) + (panels.start + j) * lanes
                    + (Index.of(s.lane) if s.lane else 0) for j, s in enumerate(scopes)]
-        return _ProductTile(bound, scopes, unflatten(Index.of(matrix), self.batch), first,
+        return ProductTile(bound, scopes, unflatten(Index.of(matrix), self.batch), first,
                             [first + r for r in range(rows.size)], columns, at_row, across)
 
     # -- along k -----------------------------------------------------------------------------------
 
-    def _whole(self, tile: _ProductTile, place: TilePlace | None = None) -> None:
+    def _whole(self, tile: ProductTile, place: TilePlace | None = None) -> None:
         """A tile over all of k. `place` is its place in its row block, if there are blocks."""
         b, lanes, d = self.b, self.tiling.lanes, self.product.dtype
         height, width = len(tile.rows), len(tile.columns)
@@ -178,7 +165,7 @@ class RegisterTiles:
             tile = self._tile(batch, place.at_row, at_panel, place.rows, panels)
             self._finish_rows(tile, array, b.mul(place.number, tile_vectors * lanes))
 
-    def _add(self, tile: _ProductTile, sums: _Sums, part: PartOfK, place: TilePlace | None) -> None:
+    def _add(self, tile: ProductTile, sums: _Sums, part: PartOfK, place: TilePlace | None) -> None:
         """Adds the products of a part of k to the sums of a tile."""
         b = self.b
         self._prefetch_results(tile)
@@ -186,9 +173,12 @@ class RegisterTiles:
         outer = flatten([Index.of(v) for v in loops], [v.extent for v in loops])
         with ExitStack() as stack:
             bound = {**tile.bound, **part.around}
+            rows = [(*tile.where, row, outer * self.depths[-1]) for row in tile.rows]
             for k, loop in enumerate(loops[part.axis:]):
-                bound[loop] = stack.enter_context(
-                    b.loop(0, loop.extent) if k else b.loop(part.begin, part.end))
+                in_part = k == 0 and not isinstance(part.begin, int)
+                steps = (part.begin, part.end) if in_part else steps_inside(
+                    tile.scopes[0], self.product, self.schedule, rows, loop)
+                bound[loop] = stack.enter_context(b.loop(*steps))
             for begin, end, times in part.pieces(b, self.depths, self.schedule.unroll):
                 depth = Var("k", self.depths[-1] - times + 1, kept=True)
                 along = outer * self.depths[-1] + Index.of(depth)
@@ -196,7 +186,7 @@ class RegisterTiles:
                     scopes = [s.within(bound={**s.bound, **bound, depth: kk}) for s in tile.scopes]
                     self._add_steps(replace(tile, scopes=scopes), sums, along, depth, times, place)
 
-    def _prefetch_results(self, tile: _ProductTile) -> None:
+    def _prefetch_results(self, tile: ProductTile) -> None:
         """Prefetches what the epilogue of a tile reads and stores."""
         stored = [self.target[v] for v in self.far_results]
         for row in tile.rows if self.distant or stored else ():
@@ -204,7 +194,7 @@ class RegisterTiles:
                 at = flatten((*tile.where, row, tile.columns[j]), self.product.shape)
                 prefetch_results(tile.scopes[j], self.distant, self.region, at, stored)
 
-    def _add_steps(self, tile: _ProductTile, sums: _Sums, along: Index, depth: Var, steps: int,
+    def _add_steps(self, tile: ProductTile, sums: _Sums, along: Index, depth: Var, steps: int,
                    place: TilePlace | None) -> None:
         """Adds so many steps along k, from `depth` on, whose first is `along` in all of k."""
         b, scopes = self.b, tile.scopes
@@ -265,7 +255,7 @@ class RegisterTiles:
                 x = b.cast(b.get(variable), dtype=b.memories[array].dtype)
                 b.store(array, start, x, off=(r * width + j) * lanes)
 
-    def _finish_rows(self, tile: _ProductTile, array: str, start: Operand) -> None:
+    def _finish_rows(self, tile: ProductTile, array: str, start: Operand) -> None:
         """The epilogue of sums in a local array, as a loop over the rows of a tile: a long one is
         not unrolled over them."""
         b, lanes, width = self.b, self.tiling.lanes, len(tile.scopes)

@@ -17,7 +17,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.lower.cpu.left_operand import Run
 from ztorch.lower.cpu.tiling import Tiling
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index
+from ztorch.lower.index import Index, Var
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import BLOCK_PANEL_BYTES
 
@@ -73,6 +73,20 @@ class BlockPanel:
 
     def _offset(self, step: int, j: int) -> int:
         return (step * self.vectors + j) * self.lanes
+
+
+@dataclass(frozen=True)
+class ProductTile:
+    """One tile: loop counters, and the positions of its rows and vectors of columns."""
+
+    bound: dict[Var, Operand]
+    scopes: list[Emitter]  # of each vector
+    where: tuple[Index, ...]  # the matrix
+    first: Index  # row
+    rows: list[Index]
+    columns: list[Index]
+    down: Var  # the number of the tile in its run
+    across: Var  # the number of the panel
 
 
 @dataclass(frozen=True)

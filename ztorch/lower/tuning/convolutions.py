@@ -46,6 +46,14 @@ TRANSFORM_TILES = row(
     "the fewest tiles of a block, if there are twice as many",
     "the rows of a register tile on AVX-512")
 
+# -- products of windows ---------------------------------------------------------------------------
+
+BORDER_DEPTH = row(
+    "BORDER_DEPTH", 128, "steps along k",
+    "the least depth of a convolution whose tiles skip steps in the border of the image",
+    "chosen: a tile takes some 10 cycles to find them; on Zen 4, 3 x 3 x 3 of 16 x 16 x 16 x 64 "
+    "8.05 ms to 7.43")
+
 # -- sums over sliding windows ---------------------------------------------------------------------
 
 SLIDING_REGISTERS = row(
