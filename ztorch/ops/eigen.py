@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import f32
 from ztorch.graph.batching import Examples
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
@@ -133,17 +134,18 @@ def by_rotations(x: Value) -> Value:
     return OPS.concat(OPS.expand_dims(values[..., :n], 1), rows, axis=1)
 
 
-def _by_ql(x: Value) -> Value:
-    from ztorch.ops.kernel_eigen import by_ql  # late: other ops need no kernels
+def _on_processors(x: Value) -> Value:
+    from ztorch.ops.divided_spectra import LEAF, by_halves  # late: other ops need no kernels
+    from ztorch.ops.kernel_eigen import by_ql
 
-    return by_ql(x)
+    return by_halves(x) if x.dtype is f32 and x.shape[-1] > LEAF else by_ql(x)
 
 
 # Eigenvalues of symmetric matrices, unordered, above eigenvectors as rows. `eigh` has the gradient.
 EIGEN_ROWS = Op("eigen_rows", "order",
                 lambda x: ((x.shape[0], x.shape[1] + 1, x.shape[2]), x.dtype), _rows_numpy,
                 grad=lambda o, g, y, x: (None,), cost=64, batch=_rows_batch, others=by_rotations,
-                serial=_by_ql)
+                serial=_on_processors)
 
 
 def _gradient(upstreams: Sequence[Value], args: Sequence[Value],

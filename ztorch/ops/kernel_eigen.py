@@ -85,7 +85,7 @@ def diagonal(x: Any, sizes: Any, eps: Any) -> Any:
                     last += 1
                 if last == first:
                     break
-                ql_step(values, beside, even, odd, c, first, last, stop, v, least * least)
+                ql_step(values, beside, even, odd, c, first, last, stop, v, least)
     return values, even, odd
 
 

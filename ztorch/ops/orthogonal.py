@@ -72,7 +72,7 @@ def decomposed(x: Value, width: int) -> tuple[Value, Value]:
     for start in range(0, count, block):
         own = min(block, count - start)
         columns, v, scale = _reflected(OPS.matrix_transpose(rest[..., :own]))
-        middle = _middle(v, scale)
+        middle = middle_of(v, scale)
         row = [OPS.triu(OPS.matrix_transpose(columns[..., :own]))]
         if start:
             row.insert(0, OPS.zeros((*batch, own, start), x.dtype))
@@ -119,7 +119,7 @@ def _mirror(x: Value, row: Value, j: Value) -> tuple[Value, Value]:
             OPS.where(nothing, 0.0, 1.0 / (length * OPS.abs(start))))
 
 
-def _middle(v: Value, scale: Value) -> Value:
+def middle_of(v: Value, scale: Value) -> Value:
     """The triangular T with which the product of the reflections of all rows of v is I - V T V'
     (Schreiber and Van Loan, "A storage-efficient WY representation", 1989)."""
     products = OPS.matmul(v, OPS.matrix_transpose(v))

@@ -1,4 +1,4 @@
-"""Singular values of small matrices, by Jacobi's rotations, and functions of them."""
+"""Singular values: by rotations, or by divide and conquer for larger matrices in float32."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import f32
 from ztorch.errors import Unsupported
 from ztorch.graph.batching import Examples
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
 from ztorch.graph.value import Op, Value
 from ztorch.ops.eigen import diagonals, inverse_differences, signs, with_signs
-from ztorch.ops.jacobi import orthogonalized, small
+from ztorch.ops.jacobi import small
 from ztorch.ops.orthogonal import decomposed
+from ztorch.ops.rotations import decomposed_by_rotations
+
+SMALL = 64  # columns of matrices of any float dtype that rotations decompose, at most of float32
 
 _SQUARE = np.array([[2.0, 0.3], [0.5, -1.0]])
 _TALL = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, 1.0]])
@@ -89,8 +93,6 @@ def svdvals(x: Value) -> Value:
 
 
 def _decomposed(x: Value, full: bool) -> tuple[Value, Value, Value]:
-    """Drmac and Veselic, "New fast and accurate Jacobi SVD algorithm", 2008, in short: rotations of
-    the transposed triangle of a QR decomposition."""
     m, n = x.shape[-2:]
     if m < n:
         v, s, uh = _decomposed(OPS.matrix_transpose(x), full)
@@ -99,57 +101,53 @@ def _decomposed(x: Value, full: bool) -> tuple[Value, Value, Value]:
         first = vh[..., :m, :] * turn
         vh = OPS.concat(first, vh[..., m:, :], axis=-2) if full else first
         return u * OPS.matrix_transpose(turn), s, vh
+    if x.dtype is not f32 or n <= SMALL:
+        u, s, vh = decomposed_by_rotations(x, full)
+        return u, OPS.sort(s, descending=True), vh  # their order was that before rounding
     size = OPS.max(OPS.abs(x), axis=(-2, -1), keepdims=True)  # so that no square overflows
     size = OPS.where(OPS.greater(size, 0.0), size, 1.0)
-    q, r = decomposed(x / size, m if full else n)
-    rows = ORTHOGONAL_ROWS(OPS.reshape(r[..., :n, :], (-1, n, n)))
-    pairs = OPS.reshape(OPS.matrix_transpose(rows), (*x.shape[:-2], 2 * n, n))
-    columns, left = pairs[..., :n, :], pairs[..., n:, :]
-    squares = OPS.sum(columns * columns, axis=-2)
-    order = OPS.expand_dims(OPS.argsort(squares, descending=True), -2)
-    columns, left = (OPS.take_along_axis(y, order, -1) for y in (columns, left))
-    right, triangle = decomposed(columns, n)  # orthogonal where columns are zero, too
-    s = OPS.diagonal(triangle, 0, -2, -1)
-    right = right * OPS.expand_dims(OPS.where(OPS.less(s, 0.0), -1.0, OPS.ones_like(s)), -2)
-    turn = signs(right)
-    u = OPS.matmul(q[..., :n], left * turn)
-    u = OPS.concat(u, q[..., n:], axis=-1) if full else u
-    s = OPS.abs(s) * OPS.squeeze(size, -1)
-    return u, s, OPS.matrix_transpose(right * turn)
+    q, r = (None, x / size) if m == n else decomposed(x / size, m if full else n)
+    rows = SINGULAR_ROWS(OPS.reshape(r[..., :n, :], (-1, n, n)))
+    rows = OPS.flip(OPS.reshape(rows, (*x.shape[:-2], n, 2 * n + 1)), -2)
+    u, vh = OPS.matrix_transpose(rows[..., :n]), rows[..., n:-1]
+    turn = signs(OPS.matrix_transpose(vh))
+    u = u * turn
+    if q is not None:
+        own = OPS.matmul(q[..., :n], u)
+        u = OPS.concat(own, q[..., n:], axis=-1) if full else own
+    s = OPS.sort(rows[..., -1], descending=True) * OPS.squeeze(size, -1)
+    return u, s, vh * OPS.matrix_transpose(turn)
 
 
-def _rows_numpy(x: Any) -> Any:
+def _singular_numpy(x: Any) -> Any:
     u, s, vh = np.linalg.svd(x)
-    return np.concatenate([s[..., None] * vh, np.swapaxes(u, 1, 2)], axis=2).astype(x.dtype)
+    return np.concatenate([np.swapaxes(u, 1, 2), vh, s[..., None]], axis=2)[:, ::-1].astype(x.dtype)
 
 
-def _rows_batch(one: Value, many: Examples) -> Value:
+def _singular_batch(one: Value, many: Examples) -> Value:
     count, n, _ = one.args[0].shape
-    rows = ORTHOGONAL_ROWS(OPS.reshape(many.args[0], (many.count * count, n, n)))
+    rows = SINGULAR_ROWS(OPS.reshape(many.args[0], (many.count * count, n, n)))
     return OPS.reshape(rows, (many.count, *one.shape))
 
 
-def _by_rounds(x: Value) -> Value:
-    """The same as `rotated_rows`, for all pairs of a round at once."""
-    n, columns = x.shape[-1], OPS.matrix_transpose(x)
-    if n % 2:
-        columns = OPS.pad(columns, (0, 0, 0), (0, 0, 1))
-    columns, left = orthogonalized(columns)  # a column of zeros stays where it was
-    return OPS.concat(*(OPS.matrix_transpose(y[..., :n, :n]) for y in (columns, left)), axis=-1)
+def _by_rotations(x: Value) -> Value:
+    u, s, vh = decomposed_by_rotations(x, False)
+    rows = OPS.concat(OPS.matrix_transpose(u), vh, OPS.expand_dims(s, -1), axis=-1)
+    return OPS.flip(rows, -2)
 
 
-def _by_pairs(x: Value) -> Value:
-    from ztorch.ops.kernel_singular import rotated_rows  # late: other ops need no kernels
+def _by_halves(x: Value) -> Value:
+    from ztorch.ops.divided_singular import by_halves  # late: other ops need no kernels
 
-    return rotated_rows(x)
+    return by_halves(x)
 
 
-# Orthogonal rows, and beside them those of the orthogonal matrix that makes them of square
-# matrices. `svd` and `svdvals` have the gradient.
-ORTHOGONAL_ROWS = Op("orthogonal_rows", "order",
-                     lambda x: ((x.shape[0], x.shape[1], 2 * x.shape[2]), x.dtype), _rows_numpy,
-                     grad=lambda o, g, y, x: (None,), cost=64, batch=_rows_batch,
-                     others=_by_rounds, serial=_by_pairs)
+# The left and the right singular vectors of square matrices as rows, side by side, and the values
+# as a last column, in ascending order but for rounding. `svd` and `svdvals` have the gradient.
+SINGULAR_ROWS = Op("singular_rows", "order",
+                   lambda x: ((x.shape[0], x.shape[1], 2 * x.shape[2] + 1), x.dtype),
+                   _singular_numpy, grad=lambda o, g, y, x: (None,), cost=64,
+                   batch=_singular_batch, others=_by_rotations, serial=_by_halves)
 
 
 def no_gradient(*args: Any) -> list[Value]:

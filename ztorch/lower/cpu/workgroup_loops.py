@@ -158,10 +158,11 @@ class _Blocks:
             b.memories[m.name] = replace(m, space="local") if m.space == "shared" else m
         b.variables = list(old.variables)
         self.bounds: dict[int, tuple[Operand, ...]] = {}  # of loops with barriers, by counter
-        self.stays = {v: self._stays(v) for v in self.private}
+        self.stays = self._stays()
         used = {a.id for x in self.items if isinstance(x, Instr) for a in x.args}
         for s in self.segments:
-            used |= {a.id for i in s.instructions() for a in i.args if a.id not in s.defined}
+            defined = s.defined
+            used |= {a.id for i in s.instructions() for a in i.args if a.id not in defined}
         # The arrays of values that are live across segments, by id.
         self.places = {i: self._place(self.made[i].dest) for i in sorted(used & {*self.made})
                        if i not in self.cheap or self._once(i)}
@@ -187,11 +188,14 @@ class _Blocks:
         """Whether a uniform instruction reads a value."""
         return any(a.id == value for x in self.items if isinstance(x, Instr) for a in x.args)
 
-    def _stays(self, variable: int) -> bool:
-        """Whether a variable is live only within one segment."""
-        homes = [s for s in self.segments if any(
-            i.opcode in ("get", "set") and i.args[0].id == variable for i in s.instructions())]
-        return len(homes) == 1 and not homes[0].repeated
+    def _stays(self) -> dict[int, bool]:
+        """Whether each variable of a thread is live only within one segment."""
+        homes: dict[int, list[_Segment]] = {v: [] for v in self.private}
+        for s in self.segments:
+            for v in {i.args[0].id for i in s.instructions() if i.opcode in ("get", "set")}:
+                if v in homes:
+                    homes[v].append(s)
+        return {v: len(own) == 1 and not own[0].repeated for v, own in homes.items()}
 
     def _place(self, x: Operand) -> str:
         name = f"thread_{x.id}"
