@@ -103,12 +103,15 @@ def waits(image: bytes) -> bool:
 
 def meets(image: bytes) -> bool:
     """Whether the workgroups of a kernel of a PTX text wait for one another, so that all of them
-    must run at once. Our barrier tells: in its own code, a user may count workgroups that do not
-    wait, and may launch more of them than run at once.
+    must run at once. Our barrier and our wait tell: in its own code, a user may count workgroups
+    that do not wait, and may launch more of them than run at once.
 
     >>> meets(b".entry k() {mov.u32 %o, %nctaid.x; sub.s32 %o, -2147483647, %o;}")
+    True
+    >>> meets(b".entry k() {L1_signal: ld.acquire.gpu.global.u32 %n, [%a];}")
     True
     >>> meets(b".entry k() {atom.acq_rel.gpu.global.add.u32 %o, [%a], 1;}")
     False
     """
-    return b"sub.s32 %o, -2147483647, %o;" in image.partition(b"\0")[0]
+    text = image.partition(b"\0")[0]
+    return any(word in text for word in (b"sub.s32 %o, -2147483647, %o;", b"_signal: ld.acquire."))

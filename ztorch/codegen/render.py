@@ -110,7 +110,7 @@ class Renderer:
             "above": above,
             "workgroup": kernel.workgroup,
             "cluster": kernel.cluster,
-            "meets": "grid_barrier" in kernel.opcodes(),
+            "meets": bool({"grid_barrier", "grid_wait"} & kernel.opcodes()),
             "maps": _maps(kernel, maps),
             "resident_groups": self._resident_groups(kernel),
             "dynamic_shared": self._dynamic_shared(kernel),

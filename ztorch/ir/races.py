@@ -66,6 +66,19 @@ class Detector:
         self.size = size
         self.forget()
 
+    def written_by(self, thread: int, group: int, epoch: int) -> np.ndarray:
+        """The elements last written by a thread, or by others of its workgroup before its last
+        barrier: what it can hand to a thread of another workgroup."""
+        log = self.writes
+        return np.flatnonzero((log.group == group) & ((log.thread == thread) | (log.epoch < epoch)))
+
+    def hand_over(self, elements: np.ndarray, group: int, to: tuple[int, int, int]) -> None:
+        """Elements of a workgroup are from now on as if another thread had written them; those that
+        others have written since are not. `to`: the thread, its workgroup and its epoch."""
+        log = self.writes
+        own = elements[log.group[elements] == group]
+        log.thread[own], log.group[own], log.epoch[own] = to
+
     def forget(self) -> None:
         """All threads have met: no access so far races with one that follows."""
         self.reads, self.writes, self.atomics = (_Log(self.size) for _ in range(3))

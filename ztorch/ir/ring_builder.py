@@ -78,6 +78,14 @@ class Rings(Expressions):
         """Wait for all threads of the launch, counted in an element of `mem`."""
         self._token("grid_barrier", self._place(index), mem=mem, off=off)
 
+    def grid_signal(self, mem: str, index: Arg, off: int = 0) -> None:
+        """Hand what has been written to the thread that waits for an element of `mem`."""
+        self._token("grid_signal", self._place(index), mem=mem, off=off)
+
+    def grid_wait(self, mem: str, index: Arg, off: int = 0) -> None:
+        """Wait for the signal in an element of `mem`."""
+        self._token("grid_wait", self._place(index), mem=mem, off=off)
+
     def thread_registers(self, count: int, fewer: bool) -> None:
         """Set the registers of the threads of a warpgroup from here on, to fewer than before or to
         more."""

@@ -40,6 +40,12 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     "grid_barrier": (1, "a barrier of all threads of the launch, whose workgroups must all run at "
                      "once. It is counted in an element that has no other use and is zero before "
                      "the first launch (index)", BARRIER, {"cost": 64}),
+    "grid_signal": (1, "what this thread has written, and what others of its workgroup had before "
+                    "its last barrier, is visible to the thread that waits for this element, which "
+                    "has no other use and is zero before the first launch (index)", BARRIER,
+                    {"cost": 64}),
+    "grid_wait": (1, "wait until another workgroup signals in an element, which is zero from then "
+                  "on. All workgroups must run at once (index)", BARRIER, {"cost": 64}),
     "thread_registers": (0, "the threads of a warpgroup have `count` registers from here on, fewer "
                          "than before or more", ("count", "fewer"),
                          {"via_instr": nothing}),

@@ -11,11 +11,13 @@ from ztorch.ir.kernel import (
     SWIZZLE_REPEAT,
     WARPGROUP,
     Kernel,
+    Memory,
     Operand,
 )
 from ztorch.ir.product_rules import CHUNK, ProductRules
 from ztorch.ir.thread_rules import SUBGROUP
 
+SIGNALS = ("grid_signal", "grid_wait")
 MAX_BOX = 256  # elements of a box along an axis
 MAX_AXES = 5  # of a box
 MAX_CLUSTER = 8  # the most workgroups of a cluster on all chips with clusters
@@ -43,6 +45,8 @@ class RingRules(ProductRules):
         self.barrier_memories = {i.attrs.get("mem") for i in kernel.body
                                  if i.opcode.startswith("mbarrier_")} - {None}
         self.counters = {i.attrs.get("mem") for i in kernel.body if i.opcode == "grid_barrier"}
+        self.signals = {i.attrs["mem"] for i in kernel.body if i.opcode in SIGNALS}
+        self.signaled: set[str] = set()  # memories of signals with a grid_signal so far
         self.tile_memories = {i.attrs.get("mem") for i in kernel.body if i.opcode == "copy_tile"}
 
     def ring_access(self) -> None:
@@ -50,6 +54,8 @@ class RingRules(ProductRules):
         opcode = self.instr.opcode
         self.rule(self.instr.attrs["mem"] not in self.counters or opcode == "grid_barrier",
                   "{} counts the barriers of the launch", self.instr.attrs["mem"])
+        self.rule(self.instr.attrs["mem"] not in self.signals or opcode in SIGNALS,
+                  "{} holds signals", self.instr.attrs["mem"])
         for name in {self.instr.attrs["mem"], self.instr.attrs.get("source")}:
             self.rule(name not in self.barrier_memories or opcode.startswith("mbarrier_"),
                       "{} holds barriers", name)
@@ -142,9 +148,7 @@ class RingRules(ProductRules):
     def check_grid_barrier(self) -> None:
         """All workgroups must get here together. So only loops that share out the threads of the
         launch are around it, and those that have the same trips in each workgroup."""
-        m, at = self.memories[self.instr.attrs["mem"]], self.instr.args[0]
-        self.rule(m.space == "global" and m.dtype == u32 and m.access == "rw",
-                  "{} is not global memory of u32 that is read and written", m.name)
+        m, at = self._counters(), self.instr.args[0]
         self.rule(at.is_const and 0 <= at.number + self.instr.attrs["off"] < m.size,
                   "the index is not a known one of the {} elements of {}", m.size, m.name)
         self.check_barrier()
@@ -155,6 +159,26 @@ class RingRules(ProductRules):
             self.rule(alike, "not all workgroups of a launch may get past the {} around it",
                       i.opcode)
         self.rule(self.kernel.workgroup[1:] == (1, 1), "the workgroup has several axes")
+
+    def _counters(self) -> Memory:
+        m = self.memories[self.instr.attrs["mem"]]
+        self.rule(m.space == "global" and m.dtype == u32 and m.access == "rw",
+                  "{} is not global memory of u32 that is read and written", m.name)
+        return m
+
+    def check_grid_signal(self) -> None:
+        m, at = self._counters(), self.instr.args[0]
+        self.index(at)
+        self.one_lane(at)
+        last = at.number + self.instr.attrs["off"] if at.is_const else 0
+        self.rule(0 <= last < m.size, "{}[{}] is outside its {} elements", m.name, last, m.size)
+        self.signaled.add(m.name)
+
+    def check_grid_wait(self) -> None:
+        """Workgroups that run the same code side by side signal before any of them waits."""
+        name = self.instr.attrs["mem"]
+        self.rule(name in self.signaled, "no signal in {} comes before it", name)
+        self.check_grid_signal()
 
     def check_thread_registers(self) -> None:
         self.rule(self.instr.attrs["count"] in REGISTERS, "{} registers", self.instr.attrs["count"])

@@ -269,7 +269,7 @@ class Machine(Accesses):
 
     def work(self, i: Instruction) -> Callable[[np.ndarray | None], None]:
         name = i.opcode[0]
-        if i.opcode[1:3] in (("acq_rel", "gpu"), ("acquire", "gpu")):
+        if i.opcode[1:3] in launch_order.ORDERED:
             return launch_order.counting(self, i)
         if name in ("ld", "st"):
             return self.access(i)
