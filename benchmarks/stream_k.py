@@ -1,88 +1,93 @@
-"""What stream-K could gain, by the performance model of an H200: `python -m benchmarks.stream_k`.
+"""What shared tiles (stream-K) gain on an H200, predicted: `python -m benchmarks.stream_k`.
 
-Stream-K gives each unit an equal share of the strips of all tiles, so that no unit is idle in the
-last round. A tile whose strips two units share has two partial sums: one writes them to the shared
-cache, and the other reads them. All other costs of stream-K are left out, so the gains of this
-table are the most that it can have with the tiles that we choose. Products that we divide along k
-in whole parts (split-K) include the kernel that adds up the parts.
+Both columns are predictions of kernels that the compiler makes: with whole tiles, and parts along k
+where that is faster (split-K), and with tiles that workgroups share. The last column tells whether
+the rules choose shared tiles; if they do not, it is the schedule that the tuner would try.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from ztorch import ops
-from ztorch.codegen.targets import target
+from ztorch.codegen.targets import Target, target
 from ztorch.compile.kernels import Kernels, in_words
 from ztorch.compile.pipeline import declare_states, plan_functions
 from ztorch.compile.watch import Watch
-from ztorch.dtypes import bf16, f32
+from ztorch.dtypes import bf16
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
-from ztorch.lower.grid.role_tiles import GridRolesSchedule
+from ztorch.lower.region_kernel import KernelStep
 from ztorch.machines.gpus import gpu
-from ztorch.performance.prediction import KernelPrediction, predict_kernel
+from ztorch.performance.prediction import predict_kernel
 from ztorch.performance.step import predict_functions
+from ztorch.tune.candidates import other_kinds
 
-# Rows, columns and k: the sizes of `benchmarks.gpu_predictions`, and others with few rows.
+# Rows, columns and k: few rows, those of `benchmarks.gpu_predictions`, and large ones.
 SHAPES = (
-    (512, 512, 512), (1024, 1024, 1024), (64, 4096, 4096), (256, 8192, 4096), (4096, 4096, 512),
-    (128, 4096, 4096), (384, 4096, 4096), (512, 4096, 4096), (512, 768, 3072), (320, 1280, 5120),
-    (640, 2560, 2560), (640, 5120, 1280), (8192, 512, 1024))
-ENDS = 0.9e-6  # seconds until the first strip has arrived, and from the last to the end of a tile
-MEETING = 700  # cycles in which a number that one unit stores arrives at another
+    (64, 4096, 4096), (96, 4096, 4096), (128, 4096, 4096), (384, 4096, 4096), (256, 8192, 4096),
+    (320, 1280, 5120), (512, 768, 3072), (640, 2560, 2560), (640, 5120, 1280), (8192, 512, 1024),
+    (4096, 4096, 512), (768, 3072, 4096), (1024, 1024, 1024), (2560, 2560, 2560),
+    (4096, 4096, 4096), (5120, 5120, 5120))
+KIND = "grid_stream"
 ROW, TARGET = gpu("H200"), target("cuda:sm_90a")
 
 
 class Compared(NamedTuple):
-    """A product as it is, and with equal shares."""
+    """A product with whole tiles, and with shared ones."""
 
-    parts: int  # along k
-    tiles: int  # of all parts
-    tile: str
+    schedule: str  # of the whole tiles
     seconds: float
+    stream_schedule: str  # of the shared tiles; empty: it has none
     stream_seconds: float
+    chosen: bool  # whether the rules choose shared tiles
+
+
+def _without_signals(t: Target) -> Target:
+    """The same target, whose workgroups cannot signal to one another."""
+    assert t.limits.grid is not None
+    return replace(t, limits=replace(t.limits, grid=replace(t.limits.grid, launch_barriers=False)))
+
+
+def _steps(functions: dict[str, Graph], t: Target) -> list[KernelStep]:
+    """The kernel that multiplies, and the one that adds up parts along k if there are any."""
+    return plan_functions(functions, t, declare_states(functions, t), Watch())["y"].steps
+
+
+def _seconds(functions: dict[str, Graph], t: Target) -> float:
+    """Of a call, behind the start of the first launch."""
+    return predict_functions(functions, t, ROW, cached=False)["y"].seconds - ROW.step_us * 1e-6
 
 
 def compare(m: int, n: int, k: int) -> Compared:
-    """The time of a product of bfloat16, and the least with equal shares of its tiles' strips."""
+    """The time of a product of bfloat16 with whole tiles, and with shared ones."""
     a, b = leaf("input", "a", (m, k), bf16), leaf("input", "b", (k, n), bf16)
     functions = {"y": Graph({"y": ops.matmul(a, b)})}
-    plan = plan_functions(functions, TARGET, declare_states(functions, TARGET), Watch())["y"]
-    step = plan.steps[0]
-    s = step.schedule
-    assert isinstance(s, GridRolesSchedule)
-    kernel, grid = in_words(step.kernel, TARGET, Kernels(TARGET).words)
-    predicted = predict_kernel(kernel, grid, ROW)
-    [result] = [x for x in step.kernel.memories if x.space == "global" and x.access != "r"]
-    parts = result.size // (m * n)
-    tiles = parts * math.ceil(m / s.tile_rows) * math.ceil(n / s.tile_columns)
-    whole = predict_functions(functions, TARGET, ROW, cached=False)["y"]
-    seconds = whole.seconds - ROW.step_us * 1e-6
-    return Compared(parts, tiles, f"{s.tile_rows} x {s.tile_columns}", seconds,
-                    _with_equal_shares(predicted, s.tile_rows * s.tile_columns, tiles))
-
-
-def _with_equal_shares(predicted: KernelPrediction, size: int, tiles: int) -> float:
-    """The least seconds of one launch with equal shares: of the rounds of tiles, with the partial
-    sums of a tile of `size` numbers on their way through the shared cache."""
-    busy = max(predicted.parts["latency"], predicted.parts["load/store"]) - ENDS
-    shares = busy / math.ceil(tiles / ROW.units) * tiles / ROW.units
-    moved = 2 * size * f32.bytes / (ROW.l2_gb_s * 1e9 / ROW.units)
-    meeting = moved + 2 * MEETING / (ROW.clock_ghz * 1e9) if tiles % ROW.units else 0.0
-    return ROW.launch_us * 1e-6 + max(
-        shares + ENDS + meeting, predicted.parts["memory"], predicted.parts["l2"])
+    without = _without_signals(TARGET)
+    step, *sums = _steps(functions, TARGET)
+    seconds, schedule = _seconds(functions, without), repr(_steps(functions, without)[0].schedule)
+    assert step.schedule is not None and step.region_kernel is not None
+    if step.schedule.kind == KIND:
+        return Compared(schedule, seconds, repr(step.schedule), _seconds(functions, TARGET), True)
+    others = [s for s in other_kinds(step.region_kernel, step.schedule) if s.kind == KIND]
+    if sums or not others:
+        return Compared(schedule, seconds, "", 0.0, False)
+    other = step.region_kernel.with_schedule(others[0]).step()
+    kernel, grid = in_words(other.kernel, TARGET, Kernels(TARGET).words)
+    shared = predict_kernel(kernel, grid, ROW).seconds + ROW.launch_us * 1e-6
+    return Compared(schedule, seconds, repr(others[0]), shared, False)
 
 
 def main() -> None:
     """Prints a row for each shape."""
-    print("| rows x columns x k | parts, tiles | tile | as it is | stream-K |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| rows x columns x k | whole tiles, or parts | shared tiles | chosen |")
+    print("| --- | --- | --- | --- |")
     for shape in SHAPES:
         c = compare(*shape)
-        print(f"| {' x '.join(map(str, shape))} | {c.parts}, {c.tiles} | {c.tile} | "
-              f"{c.seconds * 1e6:.1f} us | {c.stream_seconds * 1e6:.1f} us |")
+        stream = f"{c.stream_seconds * 1e6:.1f} us" if c.stream_schedule else "–"
+        print(f"| {' x '.join(map(str, shape))} | {c.seconds * 1e6:.1f} us | {stream} | "
+              f"{'shared' if c.chosen else ''} |")
 
 
 if __name__ == "__main__":

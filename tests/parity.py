@@ -225,13 +225,13 @@ def _params(params: Params) -> np.ndarray:
 
 def buffers_of(step: KernelStep, job: Job) -> tuple[dict[str, np.ndarray], str]:
     """The buffers of a job's only kernel, its inputs in theirs, and the name of the one it writes."""
-    held, out = {}, ""
-    for m, place in zip((m for m in step.kernel.memories if m.space == "global"), step.locations, strict=True):
+    held, out, buffers = {}, "", (m for m in step.kernel.memories if m.space == "global")
+    for m, place, written in zip(buffers, step.locations, step.writes, strict=True):
         held[m.name] = np.zeros(m.size, m.dtype.numpy)
         if place.space == "inputs":
             v = job.alone("j").leaves("input")[place.offset]
             held[m.name][:] = stored(v.dtype, v.attrs["fed"]).reshape(-1)
-        else:
+        elif place.space != "params" or not written:  # else it is the kernel's own
             assert not out, f"{m.name} is no input and not written: a constant, say"
             out = m.name
     return held, out

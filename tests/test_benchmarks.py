@@ -205,10 +205,11 @@ def test_a_race_without_avx512_restarts_with_it_disabled(monkeypatch: pytest.Mon
     assert processor.features() == {"avx2", "fma"}
 
 
-def test_stream_k_gains_little() -> None:
-    """Of a product in parts, and nothing where each unit has a tile."""
-    parts = stream_k.compare(128, 4096, 4096)
-    assert (parts.parts, parts.tiles, parts.tile) == (4, 128, "128 x 128")
-    assert 0.95 * parts.seconds < parts.stream_seconds < parts.seconds
-    whole = stream_k.compare(384, 4096, 4096)
-    assert (whole.parts, whole.tiles) == (1, 132) and abs(whole.stream_seconds / whole.seconds - 1) < 1e-9
+def test_where_stream_k_gains() -> None:
+    """For a product in parts, and for one whose last round leaves units idle."""
+    for shape in ((128, 4096, 4096), (2560, 2560, 2560)):
+        gaining = stream_k.compare(*shape)
+        assert gaining.chosen and gaining.stream_seconds < 0.92 * gaining.seconds
+    small, parts = stream_k.compare(1024, 1024, 1024), stream_k.compare(512, 768, 3072)
+    assert not small.chosen and small.stream_seconds > small.seconds
+    assert not parts.chosen and not parts.stream_schedule

@@ -51,6 +51,13 @@ def ring(stages: int, teams: int, strips: int, cluster: int, tiles: int, beside:
                      f"stages({stages}) epilogue(bands=1) cluster(rows={cluster}, columns={beside})")
 
 
+def shared_tiles(stages: int, teams: int, strips: int, cluster: int, clusters: int, count: int, whole: int = 0) -> Kernel:
+    """The kernel of a product of which so many clusters share the tiles."""
+    a, b = (leaf("input", n, (size, 64 * strips), f16) for n, size in (("a", 64 * teams * cluster * count), ("b", 128)))
+    return scheduled(transposed(a, b), with_units(cluster * clusters), f"grid_stream tile(rows={64 * teams}, columns=128) "
+                     f"stages({stages}) epilogue(bands=1) cluster(rows={cluster}, columns=1) whole({whole})")
+
+
 def rows_of_tiles(stages: int, teams: int, strips: int, cluster: int, beside: int = 1) -> Kernels:
     return lambda count: [ring(stages, teams, strips, cluster, count, beside)]
 

@@ -1,4 +1,4 @@
-"""A simulator of rings: the threads of a cluster that arrive at barriers of phases, expect bytes, bring them and wait,
+"""A simulator of rings: the threads of a cluster, or of all workgroups where they signal to one another, that arrive at barriers of phases, expect bytes, bring them and wait,
 read from the kernel itself, so that the proof holds for the code that runs. Nothing else of the kernel is executed.
 
 It plays a ring of few tiles, and those of more follow. Between two moments of a run in which all barriers are in one
@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ztorch.ir.kernel import Instr, Kernel, matching
+from ztorch.ir.kernel import Instr, Kernel, launch_grid, matching
 
 Event = tuple[str, str, int, int]  # opcode, memory of barriers, index, and parity, count, bytes or workgroups
+SIGNALS = ("grid_signal", "grid_wait")
+TEAM = "team"  # in place of a memory: the barrier of those that multiply
 SCOPES = ("loop", "end_loop", "if", "else", "end_if")
 PLAIN = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "div": "{} // {}", "rem": "{} % {}", "eq": "{} == {}",
          "lt": "{} < {}", "ge": "{} >= {}", "gt": "{} > {}", "min": "min({}, {})", "max": "max({}, {})", "and": "{} & {}",
@@ -41,10 +43,16 @@ def _needed(kernel: Kernel, variables: set[int]) -> list[Instr]:
     needed: set[int] = set()
     for i in reversed(kernel.body):
         sets = i.opcode == "set" and i.args[0].id in variables
-        if i.opcode.startswith("mbarrier_") or i.opcode in (*SCOPES, "copy_tile") or sets or i.dest.id in needed:
+        meets = i.opcode in SIGNALS or (i.opcode == "team_barrier" and signals(kernel))
+        if meets or i.opcode.startswith("mbarrier_") or i.opcode in (*SCOPES, "copy_tile") or sets or i.dest.id in needed:
             kept.append(i)
             needed.update(a.id for a in (i.args[1:2] if i.opcode == "copy_tile" else i.args))
     return kept[::-1]
+
+
+def signals(kernel: Kernel) -> bool:
+    """Whether workgroups signal to one another."""
+    return not kernel.opcodes().isdisjoint(SIGNALS)
 
 
 class Thread(NamedTuple):
@@ -61,9 +69,9 @@ Cut = tuple[tuple[int, ...], tuple[int, ...]]  # of each thread, where events be
 
 
 def sequences(kernel: Kernel) -> list[Sequence]:
-    """The events of a thread of each warp group of the first cluster."""
-    run = _events(kernel)
-    threads = [Thread(group, number) for group in range(kernel.cluster) for number in range(0, kernel.workgroup[0], 128)]
+    """The events of a thread of each warp group of the first cluster, or of all clusters that signal."""
+    run, groups = _events(kernel), launch_grid(kernel)[0] if signals(kernel) else kernel.cluster
+    threads = [Thread(group, number) for group in range(groups) for number in range(0, kernel.workgroup[0], 128)]
     return [(t, [*run(t)]) for t in threads]
 
 
@@ -76,7 +84,10 @@ def _events(kernel: Kernel) -> Callable[[Thread], Iterator[Event]]:
 
 def _lines(kernel: Kernel) -> Iterator[str]:
     """The body of this function: a line for most instructions, indented as deep as its scope."""
-    deep = " "
+    deep, teams = " ", kernel.workgroup[0] // 128 - 1
+    if signals(kernel):
+        yield f" yield 'mbarrier_init', {TEAM!r}, 0, {teams}"
+    yield " met = 0"
     for i in skeleton(kernel):
         args = [f"{a.number}" if a.is_const else f"v{a.id}" for a in i.args]
         if i.opcode == "loop":
@@ -97,6 +108,12 @@ def _lines(kernel: Kernel) -> Iterator[str]:
             yield f"{deep}{args[0]} = {args[1]}"
         elif i.opcode == "get":
             yield f"{deep}v{i.dest.id} = {args[0]}"
+        elif i.opcode == "team_barrier":
+            yield f"{deep}yield 'mbarrier_arrive', {TEAM!r}, 0, 1"
+            yield f"{deep}yield 'mbarrier_wait', {TEAM!r}, 0, met"
+            yield f"{deep}met = 1 - met"
+        elif i.opcode in SIGNALS:
+            yield f"{deep}yield {i.opcode!r}, {i.attrs['mem']!r}, {args[0]} + {i.attrs['off']}, 0"
         elif i.opcode == "copy_tile":
             size = math.prod(i.attrs["box"]) * kernel.memory(i.attrs["mem"]).dtype.bytes
             cluster, apart = i.attrs["cluster"], i.attrs["apart"]
@@ -182,10 +199,22 @@ def pumped(threads: list[Sequence], where: list[Cut], more: int) -> list[Sequenc
 def _happens(t: Thread, event: Event, barriers: dict[tuple[int, str, int], Barrier]) -> str | None:
     """None if a thread has to wait for it; else the error, or nothing."""
     action, mem, index, more = event
+    if action in SIGNALS:
+        b = barriers.setdefault((-1, mem, index), Barrier(1, 1))
+        if action == "grid_wait" and b.pending:
+            return None
+        if action == "grid_signal" and not b.pending:
+            return f"{mem}[{index}] is signaled twice"
+        b.pending = 1 - b.pending
+        return ""
+    if action == "mbarrier_init" and mem == TEAM:
+        barriers.setdefault((t.group, mem, index), Barrier(more, more))
+        return ""
     if action == "mbarrier_init":
         barriers[t.group, mem, index] = Barrier(more, more)
         return ""
-    groups = [more & 255] if action == "bring" else range(more) if action == "mbarrier_arrive" and more > 1 else [t.group]
+    own = t.group // max(1, more) * more  # the first workgroup of its cluster
+    groups = [more & 255] if action == "bring" else range(own, own + more) if action == "mbarrier_arrive" and more > 1 else [t.group]
     if any((g, mem, index) not in barriers for g in groups):
         return None
     for b in [barriers[g, mem, index] for g in groups]:

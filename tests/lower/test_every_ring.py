@@ -12,8 +12,9 @@ import itertools
 import pytest
 
 from tests.cases.covering import share, today
-from tests.cases.ring_kernels import RINGS
-from tests.cases.ring_schedules import Cut, Sequence, cuts, play, pumped, sequences
+from tests.cases.grouping import together
+from tests.cases.ring_kernels import RINGS, shared_tiles
+from tests.cases.ring_schedules import Cut, Sequence, cuts, play, played, pumped, sequences
 
 LONGEST = 1000
 SHARE = 500  # of all counts, how many one stands for in a run that is not full
@@ -54,3 +55,20 @@ def test_no_ring_deadlocks(name: str) -> None:
                 threads = sequences(kernel)
                 for shorter, where in both:
                     assert threads == pumped(shorter, where, (count - base) // period), f"{kernel.name} of {count}"
+
+
+@together()
+@pytest.mark.parametrize(("stages", "teams", "strips", "cluster", "clusters"), [
+    (2, 1, 3, 1, 4), (3, 2, 5, 1, 7), (3, 1, 8, 2, 3), (2, 2, 2, 1, 2)])
+def test_no_shared_tiles_deadlock(stages: int, teams: int, strips: int, cluster: int, clusters: int) -> None:
+    """All workgroups, which wait for one another. Shares differ from count to count, so each count is played whose
+    tiles do not fill whole rounds: the small ones, a few of up to a thousand, others each day, or all in a full run."""
+    small = range(1, clusters + 2)
+    for count in {*small, *share(range(1, LONGEST + 1), today(), SHARE)}:
+        rounds = count // clusters
+        for whole in {0, max(0, rounds - 1)} if count in small else [count % 2 * max(0, rounds - 1)]:
+            groups = clusters if whole else min(clusters, count * strips)
+            if groups > 1 and count % groups:
+                kernel = shared_tiles(stages, teams, strips, cluster, clusters, count, whole)
+                for last_first in (False, True):
+                    assert not played(kernel, last_first), f"{count} tiles, {whole} whole"

@@ -168,7 +168,7 @@ def test_schedules_equal_their_text(data: st.DataObject) -> None:
                                         else number) for f in fields(cls)})
     assert parse(repr(schedule)) == schedule and parse(f"  {schedule!r}\n") == schedule
     if not issubclass(cls, PlanSchedule):  # of a function, which has no tile
-        assert re.fullmatch(r"(mma|async|roles|windows|x|\d)*\d(mma|async|roles|windows|openblas|onednn)*|cublaslt", schedule.tile(8))
+        assert re.fullmatch(r"(mma|async|roles|windows|x|\d)*\d(mma|async|roles|stream|windows|openblas|onednn)*|cublaslt", schedule.tile(8))
 
 
 NO_SCHEDULES = [
@@ -274,6 +274,7 @@ def test_equal_regions_with_other_schedules_are_other_kernels() -> None:
 def test_rules_propose_for_every_kind_of_region() -> None:
     graphs = [(one.alone("j"), limits) for one in JOBS.values() for limits in MACHINES.values()]
     halves = Graph({"y": ops.matmul(*(leaf("input", n, (256, 256), f16) for n in "ab"))})
+    large = Graph({"y": ops.matmul(*(leaf("input", n, (2560, 2560), f16) for n in "ab"))})
     scores = Graph({"y": ops.attention(*(leaf("input", n, (16, 8192, 8), f32) for n in "qkv"))})
     short = Graph({"y": ops.attention(*(leaf("input", n, (2, 64, 16), f16) for n in "qkv"))})
     trained, _ = attention(1, 1, 16, 128, 16, dtype="float16", more=0)
@@ -281,7 +282,7 @@ def test_rules_propose_for_every_kind_of_region() -> None:
     windows, narrow = (Graph({"y": ops.conv(leaf("input", "a", (1, 18, 18, n), f16), leaf(
         "input", "b", (3, 3, n, 64), f16))}) for n in (64, 32))
     wide = Graph({"y": ops.conv(leaf("input", "a", (1, 34, 34, 64), f32), leaf("state", "b", (3, 3, 64, 64), f32))})
-    for graph, limits in [*graphs, (halves, HOPPER), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER),
+    for graph, limits in [*graphs, (halves, HOPPER), (large, TARGETS["cuda:sm_90a"].limits), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER),
                           (trained, HOPPER), (trained, TARGETS["cuda:sm_80"].limits), (wide, TARGETS["avx2"].limits)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)

@@ -22,7 +22,7 @@ from ztorch.ir.kernel import Operand
 from ztorch.machines.gpus import gpu
 from ztorch.performance.fused_instructions import fused_results
 from ztorch.performance.prediction import KernelPrediction, predict_kernel
-from ztorch.performance.ring_clock import RingTimes, ring_cycles
+from ztorch.performance.ring_clock import RingTimes, TileShare, ring_cycles
 from ztorch.performance.step import FunctionPrediction, LaunchPrediction, predict_functions
 
 H200 = gpu("H200")
@@ -40,9 +40,11 @@ def of(prediction: KernelPrediction, opcode: str, mem: str) -> Any:
 @together()
 @pytest.mark.parametrize(("given", "want"), [
     # copies as the cache delivers them, products, and the latency over the stages but the one that is read
-    ((1, 100, 4, RingTimes(1, 500, 300, 1, 100, 0)), 100 * 300 + 500), ((1, 100, 4, RingTimes(1, 500, 0, 1, 300, 0)), 100 * 300 + 500),
-    ((1, 100, 4, RingTimes(0, 900, 0, 0, 100, 0)), 100 * 900 / 3), ((5, 20, 4, RingTimes(1, 500, 0, 1, 300, 1000)),
-                                                                    5 * (20 * 300 + 1000) + 500)])
+    (([TileShare(100, 0)], 4, RingTimes(1, 500, 300, 1, 100)), 100 * 300 + 500),
+    (([TileShare(100, 0)], 4, RingTimes(1, 500, 0, 1, 300)), 100 * 300 + 500),
+    (([TileShare(100, 0)], 4, RingTimes(0, 900, 0, 0, 100)), 100 * 900 / 3),
+    (([TileShare(20, 1000)] * 5, 4, RingTimes(1, 500, 0, 1, 300)), 5 * (20 * 300 + 1000) + 500),
+    (([TileShare(7, 400), TileShare(20, 1000), TileShare(13, 1400)], 4, RingTimes(1, 500, 0, 1, 300)), 40 * 300 + 2800 + 500)])
 def test_the_time_of_a_ring_is_that_of_its_slowest_part(given: tuple, want: float) -> None:
     assert ring_cycles(*given) == pytest.approx(want, rel=0.03)
 
@@ -279,11 +281,9 @@ def test_kernels_that_start_early_shorten_the_gaps() -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "at_once", "early"), [
-    (1, 1, "", True), (4, 8, "", True), (4, 9, "", False), (33, 1, "", False), (1, 1, "first", False),
-    (1, 1, "second", False)])
+    (1, 1, "", True), (4, 8, "", True), (4, 9, "", False), (33, 1, "", False), (1, 1, "first", False), (1, 1, "second", False)])
 def test_no_kernels_start_early_where_many_wait_for_many(first: int, second: int, at_once: str, early: bool) -> None:
-    """At most 32 pairs of a kernel and one that it waits for, and none whose workgroups run at once or that is behind
-    such a one."""
+    """At most 32 pairs of a kernel and one that it waits for, and none whose workgroups run at once, nor the next."""
     kernels: list[Any] = [SimpleNamespace(at_once=at_once == name) for name in ("first", "second")]
     launches = [LaunchPrediction(kernel, 1, k == 0) for n, kernel in zip((first, second), kernels, strict=True)
                 for k in range(n)]

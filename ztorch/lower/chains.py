@@ -187,7 +187,7 @@ def _joined(parts: Sequence[KernelStep], way: Meeting, params: Params) -> Kernel
     groups = min(way.groups, power_of_two(max(p.groups for p in joined)))
     if groups > 1 and not way.cluster:
         common.append(Memory(COUNTER, u32, 1, access="rw"))
-        locations.append(Location("params", params.counter(), u32.bytes))
+        locations.append(Location("params", params.counters(), u32.bytes))
         writes.append(True)
     first, last = parts[0].kernel, parts[-1].kernel
     label, _, rest = first.name.partition("_")

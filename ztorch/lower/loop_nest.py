@@ -23,3 +23,5 @@ class LoopNest:
     propose: Callable[[Region, Limits], Schedule | None]  # None: not for this region
     refusal: Callable[[Any, Region, Limits], str]  # why a schedule is illegal; empty: it is legal
     emit: Emit  # writes the loop nest
+    # Whether it is preferred to those before it in the table. None: never.
+    gains: Callable[[Region, Limits], bool] | None = None

@@ -71,7 +71,9 @@ def _refusal(region: Region, limits: Limits, s: Schedule) -> str:
 def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
     """The rules' proposals for a region: one per kind of loop nest, the preferred one first."""
     hints = hints_of(region.members)
-    for nest in nests_of(region, limits):
+    nests = sorted(nests_of(region, limits),
+                   key=lambda nest: not (nest.gains and nest.gains(region, limits)))
+    for nest in nests:
         if hints is not None and hints.tensor_cores is False and nest.kind in MATRIX_KINDS:
             continue
         proposal = nest.propose(region, limits)

@@ -35,6 +35,7 @@ class Params:
     # Kernels by the shape of their regions, and the ops in it.
     kernels: dict[tuple, tuple[Kernel, Schedule]] = field(default_factory=dict)
     earlier: Lowered | None = None  # kernels of earlier programs of this process
+    _shared: tuple[int, int] = (0, 0)  # the workspace of kernels: offset and bytes
     _known: dict[tuple, int] = field(default_factory=dict)  # offsets of constants, by content
 
     def state(self, v: Value) -> int:
@@ -66,10 +67,18 @@ class Params:
             self.constants.append((self._known[key], data))
         return self._known[key]
 
-    def counter(self) -> int:
-        """The offset of a counter of barriers of a launch, which is zero when a program starts."""
-        self.constants.append((at := self._take(u32.bytes), np.zeros(1, np.uint32)))
+    def counters(self, count: int = 1) -> int:
+        """The offset of counters of barriers or signals of a launch, which are zero when a program
+        starts."""
+        self.constants.append((at := self._take(count * u32.bytes), np.zeros(count, np.uint32)))
         return at
+
+    def workspace(self, nbytes: int) -> int:
+        """The offset of bytes that kernels use one after another, and that hold nothing between
+        them."""
+        if nbytes > self._shared[1]:
+            self._shared = self._take(nbytes), nbytes
+        return self._shared[0]
 
     def kernel(self, shape: RegionShape,
                lowered: Callable[[], tuple[Kernel, Schedule]]) -> tuple[Kernel, Schedule]:

@@ -145,16 +145,26 @@ class RegionKernel:
         kernel = replace(kernel, name=f"{self.name}_{schedule.tile(lanes)}", origin=self._layers)
         parts = {self.at[v]: self._part(v, shape.spans[v]) for v in self.buffers}
         locations = tuple(parts[p] for p in names)
+        own = self._own_memories(kernel)
         touched = [] if region.in_place else locations  # in-place updates touch only a few bytes
         stored_elsewhere = 0 if region.in_place else sum(
             (v.size - stored(v)) * v.dtype.bytes for v in self.stores)
         transfer_cycles = (sum(p.size for p in touched) - stored_elsewhere) / (
             self.limits.processor.outer_bytes_per_cycle)
         cycles = max(kernel_cycles(region, self.limits), transfer_cycles)
-        return KernelStep(kernel, locations, tuple(p in self.written for p in names), cycles, False,
-                          False, self.key, schedule, self.tuned,
+        writes = (*(p in self.written for p in names), *(True for _ in own))
+        return KernelStep(kernel, (*locations, *own), writes, cycles, False, False, self.key,
+                          schedule, self.tuned,
                           () if self.chosen or self.hints is None else self.hinted.unmet,
                           region_kernel=self)
+
+    def _own_memories(self, kernel: Kernel) -> tuple[Location, ...]:
+        """The locations of global memories that hold no value: signals, and what they announce."""
+        names = set(self.names.values())
+        own = [m for m in kernel.memories if m.space == "global" and m.name not in names]
+        signals = {i.attrs["mem"] for i in kernel.body if i.opcode == "grid_signal"}
+        return tuple(Location("params", self.params.counters(m.size) if m.name in signals else (
+            self.params.workspace(m.size * m.dtype.bytes)), m.size * m.dtype.bytes) for m in own)
 
     @property
     def _layers(self) -> tuple[str, ...]:

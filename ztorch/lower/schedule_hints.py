@@ -26,9 +26,10 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "grid_matrix": {"tile": ("tile_rows", "tile_columns", "tile_depth"), "stages": ("stages",)},
     "grid_async": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)},
     "grid_roles": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)},
+    "grid_stream": {"tile": ("tile_rows", "tile_columns"), "stages": ("stages",)},
     "grid_windows": {"stages": ("stages",)}}
 # Schedules of instructions that multiply matrices.
-MATRIX_KINDS = ("grid_matrix", "grid_async", "grid_roles", "grid_windows")
+MATRIX_KINDS = ("grid_matrix", "grid_async", "grid_roles", "grid_stream", "grid_windows")
 
 
 def with_shared_memory(limits: Limits, most: int | None) -> Limits:

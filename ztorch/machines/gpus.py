@@ -60,6 +60,7 @@ class Gpu:
     barrier_cycles: int = 20  # cost of a barrier at which all threads arrive together
     cluster_cycles: int = 600  # cost of a barrier of a cluster that orders global memory; a guess
     launch_barrier_cycles: int = 2000  # the same of all workgroups of a launch; a guess
+    signal_cycles: int = 1000  # until a workgroup sees the signal of another one; a guess
     launch_us: float = 1.0  # from the end of a kernel to the start of the next one
     early_launch_us: float = 0.5  # the same, if the next one was started early
     step_us: float = 6.0  # from the replay of recorded launches to the start of the first

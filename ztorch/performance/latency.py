@@ -9,18 +9,20 @@ loads for the same trip counts.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ztorch.ir.kernel import ASYNC_PRODUCTS, WARPGROUP, Instr, Kernel, branches, matching
 from ztorch.machines.gpus import Gpu
 from ztorch.performance.ring_clock import (
     RingPlaces,
     RingTimes,
+    TileShare,
     ring_cycles,
     ring_places,
     stages_of,
     strip_bytes,
 )
-from ztorch.performance.work import LOOP_SLOTS, SPLIT_INTEGERS, Work, splits
+from ztorch.performance.work import LOOP_SLOTS, SPLIT_INTEGERS, Work, WorkPath, splits
 
 INNER_TRIPS = 12  # simulated trips of an innermost loop: more than copies have stages
 OUTER_TRIPS = 3  # simulated trips of other loops
@@ -36,21 +38,30 @@ def group_cycles(kernel: Kernel, work: Work, gpu: Gpu, groups: int, cached: bool
         groups: Workgroups of the launch.
         cached: Whether its loads hit the shared cache. Default: `False`.
     """
-    clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles,
-                   min(groups, gpu.units))
+    clock = _Clock(kernel, work, gpu, gpu.l2_cycles if cached else gpu.memory_cycles, groups)
     clock.block(0, len(kernel.body))
     clock.meet()
     return max(clock.start, *clock.stores) if clock.stores else clock.start
 
 
+def handed_cycles(kernel: Kernel, gpu: Gpu, groups: int) -> float:
+    """The cycles in which a workgroup writes what it hands to another one, or reads it: an equal
+    share of the memories that a kernel itself writes and reads."""
+    written, read = ({i.attrs["mem"] for i in kernel.body if i.opcode == opcode}
+                     for opcode in ("store", "load"))
+    nbytes = sum(m.size * m.dtype.bytes for m in kernel.memories
+                 if m.space == "global" and m.name in written & read)
+    return nbytes / groups / gpu.l2_unit_bytes
+
+
 class _Clock:
     """Simulates one workgroup instruction by instruction. Times are in cycles."""
 
-    def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int,
-                 busy_units: int):
+    def __init__(self, kernel: Kernel, work: Work, gpu: Gpu, load_cycles: int, groups: int):
         self.kernel, self.work, self.gpu, self.load_cycles = kernel, work, gpu, load_cycles
-        self.busy_units = busy_units
+        self.groups = groups  # of the launch
         self.rings = "mbarrier_init" in kernel.opcodes()
+        self.handed = handed_cycles(kernel, gpu, groups) if "grid_wait" in kernel.opcodes() else 0.0
         self.skipped = -1  # place of a loop that is not simulated
         self.multiplies = True  # whether asynchronous products take time
         self.ends = dict(matching(kernel.body))
@@ -130,18 +141,27 @@ class _Clock:
         teams = math.prod(self.kernel.workgroup) // (gpu.subgroup * WARPGROUP) - 1
         products = teams * sum(self._product_cycles(body[k]) for k in strip
                                if body[k].opcode in ASYNC_PRODUCTS)
-        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / self.busy_units / gpu.clock_ghz)  # per cycle
+        busy_units = min(self.groups, gpu.units)
+        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / busy_units / gpu.clock_ghz)  # per cycle
         times = RingTimes(
             self._alone(ring.copying, -1), self.load_cycles + gpu.tile_copy_cycles,
-            strip_bytes(self.kernel, copying) / share, self._alone(ring.multiplying, -1), products,
-            self._alone(ring.tiles, ring.multiplying))
-        tiles, strips = (int(self.work.trips.get(s, 0)) for s in (ring.tiles, ring.multiplying))
-        self.meet(ring_cycles(tiles, strips, stages_of(self.kernel), times))
+            strip_bytes(self.kernel, copying) / share, self._alone(ring.multiplying, -1), products)
+        self.meet(ring_cycles(self._shares(ring), stages_of(self.kernel), times))
 
-    def _alone(self, loop: int, skipped: int) -> float:
+    def _shares(self, ring: RingPlaces) -> list[TileShare]:
+        """The tiles of a workgroup, or its shares of tiles."""
+        ways = self.work.each_trip.get(ring.tiles)
+        if ways is None:
+            tiles, strips = (int(self.work.trips.get(s, 0)) for s in (ring.tiles, ring.multiplying))
+            return [TileShare(strips, self._alone(ring.tiles, ring.multiplying))] * tiles
+        return [TileShare(int(way.trips[ring.multiplying]), self._alone(
+            ring.tiles, ring.multiplying, way)) for way in ways]
+
+    def _alone(self, loop: int, skipped: int, way: WorkPath | None = None) -> float:
         """The cycles of one trip of a loop, without the loop at the place `skipped` and without
-        asynchronous products."""
-        clock = _Clock(self.kernel, self.work, self.gpu, self.load_cycles, self.busy_units)
+        asynchronous products; on a way, if its trips differ."""
+        work = self.work if way is None else replace(self.work, trips=way.trips, taken=way.taken)
+        clock = _Clock(self.kernel, work, self.gpu, self.load_cycles, self.groups)
         clock.skipped, clock.multiplies = skipped, False
         clock.block(loop + 1, self.ends[loop])
         clock.meet()
@@ -186,6 +206,11 @@ class _Clock:
             self.meet(self.gpu.barrier_cycles if self.rings else self.gpu.cluster_cycles)
         elif i.opcode == "grid_barrier":
             self.meet(self.gpu.launch_barrier_cycles)
+        elif i.opcode == "grid_signal":  # behind all stores
+            self.latest = max(self.latest, *self.stores)
+            self.meet(self.gpu.l2_cycles + self.handed)
+        elif i.opcode == "grid_wait":
+            self.meet(self.gpu.signal_cycles + self.handed)
         elif i.opcode in ASYNC_PRODUCTS:
             self.latest = max(self.latest, self.start)
             self.products_end = max(self.start, self.products_end) + self._product_cycles(i)

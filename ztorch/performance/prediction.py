@@ -11,7 +11,7 @@ from typing import Any
 from ztorch.ir.kernel import Grid, Kernel
 from ztorch.machines.gpus import Gpu
 from ztorch.performance.accesses import LINE, SECTOR, AccessCost
-from ztorch.performance.latency import group_cycles
+from ztorch.performance.latency import group_cycles, handed_cycles
 from ztorch.performance.register_use import estimated_registers
 from ztorch.performance.ring_clock import rounds_of
 from ztorch.performance.walk import work_of
@@ -19,6 +19,7 @@ from ztorch.performance.work import WRITES, Work
 
 # Parts of a unit of which each of its schedulers has a share: a subgroup uses that of one of them.
 SCHEDULED = ("issue", "float32", "float64", "integers", "special")
+SAMPLED = 4  # workgroups that share tiles and are looked at: neighbors have other shares
 RESERVED_SHARED = 1024  # bytes of shared memory of each workgroup that NVIDIA's driver reserves
 
 
@@ -137,6 +138,8 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     parts["memory"] = 0.0 if cached else memory / gpu.copy_rate
     waves = math.ceil(busiest / resident)
     parts["latency"] = waves * group_cycles(kernel, work, gpu, groups, cached) / clock
+    if "grid_wait" in kernel.opcodes():
+        parts["latency"] = _shared_tiles(kernel, work, grid, gpu, cached) / clock
     if _in_stages(kernel, groups):  # what a stage reads does not hide the latency of others
         parts["latency"] += alone
     even = max(*cycles.values()) * full / gpu.units / clock
@@ -150,7 +153,19 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         0.0 if cached else memory, l2, wavefronts * LINE * full, parts[bound],
         max(even, parts["l2"], parts["memory"]), bound, parts,
         tuple(a for _, a in sorted(work.accesses.items())),
-        dict(work.mix.most_common()), work.copies_pending, "grid_barrier" in kernel.opcodes())
+        dict(work.mix.most_common()), work.copies_pending,
+        bool({"grid_barrier", "grid_wait"} & kernel.opcodes()))
+
+
+def _shared_tiles(kernel: Kernel, first: Work, grid: Grid, gpu: Gpu, cached: bool) -> float:
+    """The most cycles of the first workgroup and a few others that share tiles. Where each has part
+    of one tile, one is handed over while its reader waits."""
+    groups, step = math.prod(grid), kernel.cluster
+    others = [work_of(kernel, grid, gpu.subgroup, (n, 0, 0)) for n in (
+        *range(step, min(groups, SAMPLED * step), step), groups // 2)]
+    late = handed_cycles(kernel, gpu, groups) if all(
+        len(ways) == 1 for ways in first.each_trip.values()) else 0.0
+    return late + max(group_cycles(kernel, work, gpu, groups, cached) for work in (first, *others))
 
 
 def _in_stages(kernel: Kernel, groups: int) -> bool:

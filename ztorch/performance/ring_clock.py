@@ -9,8 +9,10 @@ for the latency, and the end of each tile, when nothing is multiplied.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 from ztorch.ir.kernel import ASYNC_PRODUCTS, Kernel, matching
 
@@ -24,20 +26,28 @@ class RingTimes:
     arrival: float  # least time between the arrivals of two strips from the shared cache
     issue: float  # in which a consumer starts the products of a strip
     products: float  # of a strip, by all consumers
-    finish: float  # after the products of a tile, e.g. to store it
 
 
-def ring_cycles(tiles: int, strips: int, stages: int, t: RingTimes) -> float:
-    """The cycles of `tiles` tiles of `strips` strips each.
+class TileShare(NamedTuple):
+    """The strips of a tile that a workgroup multiplies."""
 
-    >>> far = RingTimes(copy_issue=1, latency=1000, arrival=0, issue=1, products=100, finish=0)
-    >>> round(ring_cycles(1, 1000, 20, far) / 1000), round(ring_cycles(1, 1000, 3, far) / 1000)
-    (101, 501)
+    strips: int
+    finish: float  # cycles after the last product, e.g. to store the tile
+
+
+def ring_cycles(shares: Sequence[TileShare], stages: int, t: RingTimes) -> float:
+    """The cycles of tiles, or shares of tiles, one after another.
+
+    >>> far = RingTimes(copy_issue=1, latency=1000, arrival=0, issue=1, products=100)
+    >>> [round(ring_cycles([TileShare(1000, 0)], stages, far) / 1000) for stages in (20, 3)]
+    [101, 501]
     """
     empty = [0.0] * stages  # times at which the stages become empty
     copied = arrived = consumer = products = 0.0
     before: int | None = None  # stage whose products may still run
-    for n in range(tiles * strips):
+    ends = {strips - 1: share.finish for share, strips in zip(
+        shares, accumulate(share.strips for share in shares), strict=True)}
+    for n in range(sum(share.strips for share in shares)):
         stage = n % stages
         copied = max(copied, empty[stage]) + t.copy_issue
         arrived = max(copied + t.latency, arrived + t.arrival)
@@ -47,10 +57,10 @@ def ring_cycles(tiles: int, strips: int, stages: int, t: RingTimes) -> float:
         if before is not None:
             empty[before] = consumer
         before = stage
-        if n % strips == strips - 1:
+        if n in ends:
             consumer = max(consumer, products)
             empty[stage], before = consumer, None
-            consumer += t.finish
+            consumer += ends[n]
     return consumer
 
 
@@ -96,10 +106,12 @@ def strip_bytes(kernel: Kernel, within: range) -> float:
 
 def rounds_of(kernel: Kernel, trips: Mapping[int, float]) -> tuple[float, float]:
     """The number of tiles of the first workgroup, and the mean number of all; both are 1 unless
-    workgroups loop over tiles. `trips` are the trip counts of the first workgroup's loops."""
+    workgroups loop over tiles, and if they share tiles, so that all have equal work. `trips` are
+    the trip counts of the first workgroup's loops."""
     for at, end in matching(kernel.body):
         i = kernel.body[at]
         if i.opcode == "loop" and i.attrs["kind"] == "serial" and any(
                 j.opcode == "copy_tile" for j in kernel.body[at:end]) and not i.args[0].is_const:
-            return trips.get(at, 1.0), i.args[1].number / i.args[2].number
+            return (trips.get(at, 1.0), i.args[1].number / i.args[2].number) if (
+                i.args[1].is_const) else (1.0, 1.0)
     return 1.0, 1.0

@@ -18,12 +18,13 @@ from ztorch.performance.fused_instructions import fused_results
 from ztorch.performance.guards import guard_shares
 from ztorch.performance.memory_work import MemoryWork, subgroups_in
 from ztorch.performance.thread_values import ThreadValues
-from ztorch.performance.work import ACCESSES, LOOP_SLOTS, SPLIT_INTEGERS, Work, splits
+from ztorch.performance.work import ACCESSES, LOOP_SLOTS, SPLIT_INTEGERS, Work, WorkPath, splits
 
 SPECIAL = frozenset({"sqrt", "rsqrt", "exp2", "raw_exp2", "raw_rcp", "div"})  # of floats
 # Slots of a division of float32, as counted in the machine code for sm_90a. The cost in OPCODES is
 # that of machines that have an instruction for it.
 DIVISION_SLOTS = 18
+MOST_TRIPS = 64  # of a loop over tiles that are evaluated one by one
 
 
 def work_of(kernel: Kernel, grid: Grid, subgroup: int, group: Grid | None = None) -> Work:
@@ -49,6 +50,7 @@ class _Walk:
         self.values = ThreadValues(kernel, grid, group)
         self.threads = math.prod(kernel.workgroup)
         self.ends = dict(matching(kernel.body))
+        self.streams = "grid_wait" in kernel.opcodes()  # whether tiles are shared
         self.guards: dict[int, float] = {}  # by place: the share of trips in which they hold
         self.work = Work(fused=fused_results(kernel))
         self.memory = MemoryWork(kernel, self.values, subgroup, self.work)
@@ -83,6 +85,9 @@ class _Walk:
         counts = np.where(active, np.maximum(0, -(-(stop - start) // np.maximum(step, 1))), 0)
         trips = float(counts.max(initial=0))
         self.work.trips[at] = max(self.work.trips.get(at, 0.0), trips)
+        nested = any(j.opcode == "loop" for j in self.kernel.body[at + 1:self.ends[at]])
+        if self.streams and nested and 0 < trips <= MOST_TRIPS:
+            return self._each_trip(at, active, weight, start, step, counts)
         footprints: tuple[Footprint, ...] = ()
         following = float(counts[counts > 1].mean() - 1) if trips > 1 else 0.0
         for trip, times in enumerate((1.0, following)):
@@ -102,6 +107,29 @@ class _Walk:
         self.guards = {k: n for k, n in self.guards.items() if not at < k < self.ends[at]}
         if len(footprints) == 2:
             return footprint_of_loop(*footprints, following)
+        return footprint_of_sequence(footprints)
+
+    def _each_trip(self, at: int, active: np.ndarray, weight: float, start: np.ndarray,
+                   step: np.ndarray, counts: np.ndarray) -> Footprint:
+        """Evaluates all trips of a loop over tiles, of which a workgroup may have shares."""
+        i, work, footprints = self.kernel.body[at], self.work, []
+        before, work.each_trip[at] = WorkPath(work.trips, work.taken), []
+        for trip in range(int(counts.max())):
+            live, way = active & (counts > trip), WorkPath({}, {})
+            work.trips, work.taken = way
+            self.values.values[i.dest.id] = (start + trip * step)[:, None].astype(
+                i.dest.dtype.numpy)
+            work.loop_slots[at] = Counter()
+            work.loop_runs[at] += weight  # type: ignore[assignment]
+            self._issue("int", LOOP_SLOTS, live, weight)
+            footprints.append(self.block(at + 1, self.ends[at], live, weight, at))
+            work.each_trip[at].append(way)
+            for k, trips in way.trips.items():
+                before.trips[k] = max(trips, before.trips.get(k, 0.0))
+            for k, pair in way.taken.items():
+                old = before.taken.get(k, (False, False))
+                before.taken[k] = old[0] or pair[0], old[1] or pair[1]
+        work.trips, work.taken = before
         return footprint_of_sequence(footprints)
 
     def _if(self, at: int, active: np.ndarray, weight: float, loop: int | None) -> Footprint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ztorch.ir.kernel import Instr
 from ztorch.performance.accesses import AccessCost
@@ -25,6 +26,13 @@ def splits(i: Instr) -> bool:
     return i.opcode == "mma_load" and f is not None and f.role != "c" and f.shape.split
 
 
+class WorkPath(NamedTuple):
+    """The way through a part of a kernel."""
+
+    trips: dict[int, float]  # of each loop, by place
+    taken: dict[int, tuple[bool, bool]]  # branches of each `if`
+
+
 @dataclass
 class Work:
     """The work of one workgroup. Slots are instructions that a subgroup issues."""
@@ -36,6 +44,8 @@ class Work:
     footprint: Footprint = field(default_factory=dict)  # of global memories
     made_here: set[str] = field(default_factory=set)  # memories written before they are read
     trips: dict[int, float] = field(default_factory=dict)  # of each loop, by place
+    # Of loops whose trips differ, by place: the trip counts and the branches of each trip.
+    each_trip: dict[int, list[WorkPath]] = field(default_factory=dict)
     taken: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # branches of each `if`
     loop_slots: dict[int, Counter[str]] = field(default_factory=dict)  # opcodes in one trip
     loop_runs: Counter[int] = field(default_factory=Counter)  # total trips of each loop, by place

@@ -44,6 +44,8 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
                     ("tile_depth", "stages"), ("epilogue_bands",)),
     "grid_async": (("tile_rows", "tile_columns"), ("stages", "epilogue_bands")),
     "grid_roles": (("tile_rows", "tile_columns"), (*CLUSTER, "epilogue_bands"), ("stages",)),
+    "grid_stream": (("tile_rows", "tile_columns"), ("whole", *CLUSTER),
+                    ("stages", "epilogue_bands")),
     "grid_windows": (("tile_columns", "taps"), (*CLUSTER, "epilogue_bands"), ("stages",)),
     "grid_rows": (("team_rows", "team_ways"), ("width", "turns_held")),
     "grid_elements": (("threads", "width"),),
@@ -83,6 +85,7 @@ VALUES: dict[str, Iterable[int]] = {
     "cluster_rows": (1, 2, 4),
     "cluster_columns": (1, 2),
     "taps": range(1, 10),
+    "whole": range(9),
     "team_rows": (1, 2, 4, 8, 16, 32, 64, 128, 256),
     "team_ways": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
     "width": (1, 2, 4, 8),
@@ -99,8 +102,8 @@ VALUES: dict[str, Iterable[int]] = {
 _TILES = (16, 32, 64, 96, 128, 192, 256)
 # Those of fields that have other values on a grid than on a processor.
 ON_GRIDS: dict[tuple[str, str], Iterable[int]] = {
-    (kind, side): _TILES for kind in ("grid_product", "grid_matrix", "grid_async", "grid_roles",
-                                      "grid_windows") for side in ("tile_rows", "tile_columns")}
+    (kind, side): _TILES for side in ("tile_rows", "tile_columns") for kind in (
+        "grid_product", "grid_matrix", "grid_async", "grid_roles", "grid_stream", "grid_windows")}
 
 
 def other_kinds(kernel: RegionKernel, rule: Schedule) -> list[Schedule]:

@@ -124,10 +124,9 @@ class Machine(Accesses):
         everyone = np.ones(self.threads, bool)
         asleep: dict[int, np.ndarray] = {}  # by the wait that they stand at
         while True:
-            for place in list(asleep):
-                if self.passes(code[place], np.flatnonzero(asleep[place])):
-                    waiting[place] = waiting.get(place, ~everyone) | asleep.pop(place)
+            rings.wake(self, asleep, waiting, some=False)
             if self.mask is not None and not self.mask.any():
+                rings.wake(self, asleep, waiting, some=not waiting)
                 if not waiting:
                     raise PtxError(f"{self.entry.name}: deadlock: " + "; ".join(
                         f"{code[place].text} of {mask.sum()} threads" for place, mask in asleep.items()))
@@ -184,13 +183,14 @@ class Machine(Accesses):
                 self.mask = self.active & ~taken
                 at += 1
 
-    def passes(self, i: Instruction, threads: np.ndarray) -> bool:
-        """Whether all threads that stand at a wait may go on."""
+    def passes(self, i: Instruction, threads: np.ndarray) -> np.ndarray:
+        """Which of the threads that stand at a wait may go on."""
         if i.opcode == WAITS[0]:
             return self.rings.passes(i, threads)
         cluster = self.size * self.entry.cluster
         everyone = self.rings.arrivals.reshape(-1, cluster).min(1)
-        return bool((everyone[threads // cluster] >= self.rings.arrivals[threads]).all())
+        ready: np.ndarray = everyone[threads // cluster] >= self.rings.arrivals[threads]
+        return ready
 
     def wait(self, i: Instruction, threads: np.ndarray) -> bool:
         """A wait, if it ends. One for a phase says at first that it has not, as it may, so that code which
@@ -202,7 +202,7 @@ class Machine(Accesses):
             self.put(flag, np.zeros(1, bool), self.mask)
             r.tried[threads] = True
             return True
-        if not self.passes(i, threads):
+        if not self.passes(i, threads).all():
             return False
         if flag is None:
             self.epoch = self.epoch + self.active

@@ -44,6 +44,7 @@ class Products:
         self.groups = np.zeros(m.threads, np.int64)  # that each thread has committed
         self.flying: list[Product] = []
         self.held: dict[str, np.ndarray] = {}  # accumulators that products in flight add to
+        self.unfenced_sums: dict[str, np.ndarray] = {}  # of these, masks of threads that wrote them without a fence
         self.fenced: dict[str, np.ndarray] = {}  # values of accumulators and left operands at the last fence
         self.lent: dict[str, np.ndarray] = {}  # registers of left operands of products in flight
         self.reading = np.zeros(m.shared.size, np.int32)  # products in flight that read a byte
@@ -55,6 +56,24 @@ class Products:
         if self.reading[places].any():
             raise PtxError(f"{self.m.entry.name}: shared memory is written while a product in flight reads it")
         self.unfenced[places] = threads + 1
+
+    def busy(self, key: str) -> np.ndarray:
+        """Mask of the threads with a product in flight that adds to an accumulator."""
+        return np.logical_or.reduce([p.threads for p in self.flying if key in p.keys])
+
+    def put(self, key: str, x: np.ndarray, live: np.ndarray) -> bool:
+        """Writes an accumulator of threads that have waited, while those of other warpgroups are in flight; False
+        if theirs are, too."""
+        if (self.busy(key) & live).any():
+            return False
+        self.held[key] = np.where(live, x, self.held[key])
+        self.unfenced_sums[key] = self.unfenced_sums.get(key, False) | live
+        return True
+
+    def fence(self, live: np.ndarray) -> None:
+        self.fenced.update((key, x) for key, x in self.m.regs.items()
+                           if key in self.m.accumulators or key in self.m.lefts)
+        self.unfenced_sums = {key: mask & ~live for key, mask in self.unfenced_sums.items()}
 
     def read(self, places: np.ndarray, threads: np.ndarray) -> None:
         """A product of whole warpgroups reads bytes: nobody else may write them without a barrier."""
@@ -82,7 +101,9 @@ class Products:
         for key in self.held.keys() - busy:
             if key in self.m.regs:
                 raise PtxError(f"{self.m.entry.name}: {key} was written while a product in flight adds to it")
-            self.m.regs[key] = self.fenced[key] = self.held.pop(key)
+            self.m.regs[key] = self.held.pop(key)
+            if not self.unfenced_sums.pop(key, np.zeros(1, bool)).any():
+                self.fenced[key] = self.m.regs[key]
 
 
 def registers(code: Sequence[Instruction]) -> tuple[set[str], set[str]]:
@@ -110,8 +131,7 @@ def _everyone(m: Machine, live: np.ndarray | None) -> np.ndarray:
 
 def wgmma(m: Machine, i: Instruction) -> Work:
     if i.opcode == ("wgmma", "fence", "sync", "aligned"):
-        return lambda live: m.products.fenced.update(
-            (key, x) for key, x in m.regs.items() if key in m.accumulators or key in m.lefts)
+        return lambda live: m.products.fence(_everyone(m, live))
     if i.opcode == ("wgmma", "commit_group", "sync", "aligned"):
         def commit(live: np.ndarray | None) -> None:
             m.products.groups += 1 if live is None else live
@@ -181,7 +201,7 @@ def _product(m: Machine, i: Instruction) -> Work:
         product = np.zeros((len(teams), ROWS, columns))
         product[awake] = matrices[0] @ matrices[1].swapaxes(1, 2)
         for n, key in enumerate(keys):
-            total = _taken(m, key, i.text)
+            total = _taken(m, key, active, i.text)
             before = np.broadcast_to(total, m.threads).view(np.float32).astype(np.float64) if numbers[0] else 0.0
             more = np.zeros(m.threads)
             more[teams] = product[:, row[:, n], column[:, n]]
@@ -218,7 +238,7 @@ def _left(m: Machine, keys: list[str], teams: np.ndarray, of: str, text: str) ->
     return whole if of == "tf32" else matrices
 
 
-def _taken(m: Machine, key: str, text: str) -> np.ndarray:
+def _taken(m: Machine, key: str, active: np.ndarray, text: str) -> np.ndarray:
     """An accumulator, which is gone until somebody has waited for the product."""
     held = m.products.held
     if key in m.regs:
@@ -229,6 +249,8 @@ def _taken(m: Machine, key: str, text: str) -> np.ndarray:
         held[key] = m.regs.pop(key)
     if key not in held:
         raise PtxError(f"{m.entry.name}: {text}: {key} was never written")
+    if (m.products.unfenced_sums.get(key, False) & active).any():
+        raise PtxError(f"{m.entry.name}: {text}: {key} was written, and there was no wgmma.fence since")
     return held[key]
 
 

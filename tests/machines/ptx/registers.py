@@ -42,6 +42,11 @@ class Registers:
     places: dict[str, int]  # of arrays in shared and local memory
     products: Products
 
+    @property
+    def active(self) -> np.ndarray:
+        """Mask of the threads at work."""
+        raise NotImplementedError
+
     def source(self, o: Operand, bits: int, text: str) -> Source:
         """Reads the bits of an operand; a register must have as many."""
         if isinstance(o, Literal):
@@ -58,6 +63,8 @@ class Registers:
                 return regs[key]
             except KeyError:
                 if key in self.products.held:
+                    if not (self.products.busy(key) & self.active).any():
+                        return self.products.held[key]
                     raise PtxError(f"{self.entry.name}: {text}: {key} is read while a product in flight "
                                    "adds to it") from None
                 raise PtxError(f"{self.entry.name}: {text}: {key} was never written") from None
@@ -66,6 +73,8 @@ class Registers:
     def put(self, o: Operand, x: np.ndarray, live: np.ndarray | None) -> None:
         assert isinstance(o, Register)
         if live is not None:
+            if o.key in self.products.held and self.products.put(o.key, x, live):
+                return
             old = self.regs.get(o.key)
             if old is None:
                 old = np.array([ODD[o.bits]], RAW[o.bits])

@@ -101,13 +101,15 @@ class Rings:
         elif b.pending == 0 and b.transactions < 0:
             raise self.fail(text, "more bytes come than expect_tx said")
 
-    def passes(self, i: Instruction, threads: np.ndarray) -> bool:
-        """Whether the phases that these threads wait for have all ended."""
+    def passes(self, i: Instruction, threads: np.ndarray) -> np.ndarray:
+        """Which of these threads wait for phases that have ended."""
         address, parity = _address(self.m, i.operands[1], i), self.m.source(i.operands[2], 32, i.text)
         places = np.broadcast_to(address(), self.m.threads)[threads]
         bits = np.broadcast_to(parity(), self.m.threads)[threads] & 1
-        each = {(int(self.m.block[t]), int(a), int(p)): int(t) for t, a, p in zip(threads, places, bits, strict=True)}
-        return all(self.barrier(t, block, a, i.text).done & 1 != p for (block, a, p), t in each.items())
+        keys = [*zip(self.m.block[threads].tolist(), places.tolist(), bits.tolist(), strict=True)]
+        each = dict(zip(keys, threads.tolist(), strict=True))
+        ended = {key: self.barrier(t, key[0], key[1], i.text).done & 1 != key[2] for key, t in each.items()}
+        return np.array([ended[key] for key in keys])
 
     def ended(self, i: Instruction, threads: np.ndarray) -> None:
         """Data copied in finished phases is visible to the threads that waited for them."""
@@ -281,3 +283,15 @@ def _box(m: Machine, chart: TensorMap, corner: list[int]) -> np.ndarray:
                 start - held.base:start - held.base + (high - low) * chart.size]
         lines.append(line)
     return np.concatenate(lines)
+
+
+def wake(m: Machine, asleep: dict[int, np.ndarray], waiting: dict[int, np.ndarray], some: bool) -> None:
+    """Lets threads that stand at a wait go on, by its place: where all of them may, or `some`."""
+    for place, mask in list(asleep.items()):
+        ready = np.zeros(m.threads, bool)
+        ready[mask] = m.passes(m.entry.code[place], np.flatnonzero(mask))
+        if (ready == mask).all() or (some and ready.any()):
+            waiting[place] = waiting.get(place, np.zeros(m.threads, bool)) | ready
+            asleep[place] = mask & ~ready
+            if not asleep[place].any():
+                del asleep[place]

@@ -20,6 +20,8 @@ from ztorch.lower.grid import (
     role_tiles,
     roles,
     rows,
+    stream_k,
+    stream_tiles,
     tiles,
     transpose,
     window_parts,
@@ -49,6 +51,8 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
                  attention_gradient_blocks.refusal, attention_gradient_matrix.emit)),
     "contract": (
         LoopNest("grid_roles", role_tiles.propose, role_tiles.refusal, roles.emit),
+        LoopNest("grid_stream", stream_tiles.propose, stream_tiles.refusal, stream_k.emit,
+                 stream_tiles.gains),
         _WINDOWS,
         LoopNest("grid_async", tiles.propose_async, tiles.refusal_async, contract.emit_async),
         LoopNest("grid_matrix", tiles.propose_matrix, tiles.refusal_matrix, contract.emit_matrix),

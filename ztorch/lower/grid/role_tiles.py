@@ -143,7 +143,13 @@ def tile_of(s: GridRolesSchedule, shape: MmaShape, grid: GridLimits) -> RolesTil
 
 def cut_of(region: Region, limits: Limits) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
     """The shape in which a machine multiplies, and both operands as boxes; None if it cannot."""
-    product, grid = product_of(region), limits.grid
+    return cut_of_product(product_of(region), limits)
+
+
+def cut_of_product(product: Value, limits: Limits
+                   ) -> tuple[MmaShape, tuple[Boxes, Boxes]] | None:
+    """The same of a product alone."""
+    grid = limits.grid
     assert grid is not None
     shape = asynchronous.async_shape(product, limits) if grid.tile_copies else None
     if shape is None:
@@ -165,15 +171,21 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     product, grid = product_of(region), limits.grid
     assert grid is not None
     rows, columns = like.tile_rows, like.tile_columns
-    k = product.args[0].shape[-1]
-    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1, 1), cut[0], grid)
-    # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
-    if grid.compute_units > 1 and k > tile.depth:
-        tile = clustered(tile, lambda t: t.count(product), _shares, grid)
+    tile = in_clusters(rows, columns, product, cut[0], grid)
     several = tile.count(product) > grid.compute_units  # tiles of a workgroup
-    staged = _staged(tile, grid, k, several and k <= ROLES_FEW_STRIPS * tile.depth)
+    staged = staged_tile(tile, grid, product.args[0].shape[-1], several)
     return None if staged is None else GridRolesSchedule(
         rows, columns, staged.stages, staged.bands, tile.cluster_rows, tile.cluster_columns)
+
+
+def in_clusters(rows: int, columns: int, product: Value, shape: MmaShape, grid: GridLimits
+                ) -> RolesTile:
+    """A tile in the best clusters, with the fewest stages."""
+    tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1, 1), shape, grid)
+    # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
+    if grid.compute_units > 1 and product.args[0].shape[-1] > tile.depth:
+        return clustered(tile, lambda t: t.count(product), can_share, grid)
+    return tile
 
 
 def clustered(tile: Staged, count: Callable[[Staged], int], shares: Callable[[Staged], bool],
@@ -204,7 +216,7 @@ def clusters_at_once(grid: GridLimits, cluster: int) -> int:
     return max(1, grid.compute_units // GPC_UNITS * (GPC_UNITS // cluster))
 
 
-def _shares(tile: RolesTile) -> bool:
+def can_share(tile: RolesTile) -> bool:
     """Whether each workgroup of a cluster has whole panels of a strip to copy, or lines of them.
     One panel is not worth sharing."""
     repeat = SWIZZLE_REPEAT // SWIZZLE_LINE
@@ -234,9 +246,10 @@ def shares_of(length: int, tile: RolesTile, cluster: int, along_k: bool) -> list
     return [StripBox(n, 0, panel // cluster, panel // cluster) for n in range(0, length, panel)]
 
 
-def _staged(tile: RolesTile, grid: GridLimits, k: int, few: bool) -> RolesTile | None:
+def staged_tile(tile: RolesTile, grid: GridLimits, k: int, several: bool) -> RolesTile | None:
     """The same with as many stages, and then as few bands, as fit: a unit has one workgroup. With
-    few strips, the end of a tile counts: two bands come first, beside enough stages."""
+    several tiles of few strips, their ends count: two bands come first, beside enough stages."""
+    few = several and k <= ROLES_FEW_STRIPS * tile.depth
     tiles = [*fitting(tile, grid, 2 * math.ceil(k / tile.depth))]
     enough = [t for t in tiles if t.stages >= ROLES_STAGES_ENOUGH] if few else []
     return min(enough, key=lambda t: (max(t.bands, 2), -t.stages), default=next(iter(tiles), None))
@@ -256,10 +269,12 @@ def refusal(s: GridRolesSchedule, region: Region, limits: Limits) -> str:
     if cut is None:
         return "this target has no copies of tiles, or an operand cannot be copied in boxes"
     assert limits.grid is not None
-    tile = tile_of(s, cut[0], limits.grid)
-    if why := refusal_team(tile, limits):
-        return why
-    return refusal_cluster(tile, _shares(tile))
+    return refusal_roles(tile_of(s, cut[0], limits.grid), limits)
+
+
+def refusal_roles(tile: RolesTile, limits: Limits) -> str:
+    """Why a tile cannot be one of workgroups with roles; empty if it can."""
+    return refusal_team(tile, limits) or refusal_cluster(tile, can_share(tile))
 
 
 def refusal_cluster(tile: RolesTile, shares: bool) -> str:

@@ -17,8 +17,9 @@ from typing import Any
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
+from ztorch.ir.expressions import Arg
 from ztorch.ir.kernel import WARPGROUP, Fragment, Operand
-from ztorch.ir.limits import GridLimits, Limits
+from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid.asynchronous import AsyncStrips
 from ztorch.lower.grid.boxes import Boxes
@@ -47,20 +48,18 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     tile = tile_of(s, cut[0], grid)
     b.cluster = tile.cluster
     tiles = Raster(product, tile, math.ceil(product.shape[-2] / tile.rows), tile.rows)
-    with workers(b, tile, tiles, grid) as (g, clusters, t):
+    clusters = min(tiles.count, clusters_at_once(grid, tile.cluster))
+    with workers(b, tile, clusters) as (g, t):
         RolesNest(b, region, product, memory, target, limits, tile, cut[1], tiles).run_all(
             g, clusters, t)
 
 
 @contextmanager
-def workers(b: Builder, tile: RolesTile, tiles: Raster, grid: GridLimits) -> Iterator[
-        tuple[Operand, int, Operand]]:
-    """As many workgroups as can run at once: the number of a workgroup, the number of clusters,
-    and the number of a thread."""
-    clusters = min(tiles.count, clusters_at_once(grid, tile.cluster))
+def workers(b: Builder, tile: RolesTile, clusters: int) -> Iterator[tuple[Operand, Operand]]:
+    """The workgroups of so many clusters: the number of a workgroup, and that of a thread."""
     with b.loop(0, clusters * tile.cluster, kind="grid") as g, \
             threads(b, tile.threads + tile.team_threads) as t:
-        yield g, clusters, t
+        yield g, t
 
 
 class Raster:
@@ -118,6 +117,7 @@ class RolesNest(AsyncStrips):
     """The tiles of a workgroup."""
 
     pending = 1  # groups of products of a strip
+    layout = ""  # of the sums; empty: it does not matter which thread holds an element
 
     def __init__(self, b: Builder, region: Region, product: Value, memory: Mapping[Value, str],
                  target: Mapping[Value, str], limits: Limits, tile: RolesTile,
@@ -168,10 +168,15 @@ class RolesNest(AsyncStrips):
             self.copy_strips(g, place, stage)
             ring.step()
 
+    @property
+    def share(self) -> tuple[Arg, Arg]:
+        """The first of the strips of a tile that this workgroup multiplies, and their end."""
+        return 0, self.count
+
     @contextmanager
     def along_strips(self, corner: Corner) -> Iterator[Any]:
         """The start of each strip of a tile."""
-        with self.b.loop(0, self.count) as strip:
+        with self.b.loop(*self.share) as strip:
             yield corner, self.b.mul(strip, self.tile.depth)
 
     def copy_strips(self, g: Operand, place: Any, stage: Operand) -> None:
@@ -196,33 +201,40 @@ class RolesNest(AsyncStrips):
 
     def _consume(self, g: Operand, first: Operand, clusters: int, t: Operand) -> None:
         b, tile, shape = self.b, self.roles, self.tile.shape
-        sums = [b.matrix(Fragment("c", shape), tile.subgroup, 0) for _ in range(tile.across)]
+        sums = [b.matrix(Fragment("c", shape, self.layout), tile.subgroup, 0)
+                for _ in range(tile.across)]
         self.subgroup = b.rem(b.div(t, tile.subgroup), WARPGROUP)  # of a team
         team = b.div(t, tile.team_threads)
         elected = b.eq(b.rem(t, tile.team_threads), 0)
         ring, before = RingPlace(b, tile.stages, parity=0), b.var(b.index, 1, 0)
-        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, by_columns=True)
-        store = self.epilogue_store(sums, b.div(t, tile.subgroup))
 
         def release(condition: Operand) -> None:
             with b.if_(condition):
                 b.mbarrier_arrive(self.empty, b.get(before), cluster=tile.cluster)
 
-        with self._each(g, first, clusters) as (batch_number, row, column):
+        with self._each(g, first, clusters) as corner:
             for v in sums:
                 b.set(v, 0)
-            with b.loop(0, self.count) as strip:
+            begin, end = self.share
+            with b.loop(begin, end) as strip:
                 stage, parity = ring()
                 b.mbarrier_wait(self.full, stage, parity)
                 self.start_products(stage, team, sums)
                 b.mma_wait(self.pending)  # the products of the previous strip are done
-                release(b.and_(elected, b.gt(strip, 0)))
+                release(b.and_(elected, b.gt(strip, begin)))
                 b.set(before, stage)
                 ring.step()
             b.mma_wait(0)
             release(elected)
-            at, batch = self.batch_index(batch_number)
-            self.tile_epilogue(bands, self.passed, at, batch, row, column, t, store)
+            self.finish(corner, g, t, sums)
+
+    def finish(self, corner: Corner, g: Operand, t: Operand, sums: list[Operand]) -> None:
+        """The epilogue of a tile."""
+        (batch_number, row, column), tile = corner, self.roles
+        bands = Bands(tile.rows, tile.columns, tile.rows, tile.bands, tile.pitch, by_columns=True)
+        at, batch = self.batch_index(batch_number)
+        store = self.epilogue_store(sums, self.b.div(t, tile.subgroup))
+        self.tile_epilogue(bands, self.passed, at, batch, row, column, t, store)
 
     @property
     def rows_whole(self) -> bool:

@@ -13,6 +13,7 @@ from ztorch.ir.kernel import Fragment, Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid.parts import EVEN_FIRST
+from ztorch.lower.grid.role_tiles import clusters_at_once
 from ztorch.lower.grid.roles import Raster, workers
 from ztorch.lower.grid.strips import Strip
 from ztorch.lower.grid.window_tiles import GridWindowsSchedule, cut_of, tile_of
@@ -32,7 +33,8 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     b.cluster = tile.cluster
     tiles = Raster(product, tile, tile.down(windows), 1)
     nest = PartsNest if shape.split else WindowsNest
-    with workers(b, tile, tiles, grid) as (g, clusters, t):
+    clusters = min(tiles.count, clusters_at_once(grid, tile.cluster))
+    with workers(b, tile, clusters) as (g, t):
         nest(b, region, product, memory, target, limits, tile, windows, tiles).run_all(
             g, clusters, t)
 

@@ -24,6 +24,7 @@ from ztorch.lower.grid.mma import shape_for
 from ztorch.lower.grid.operands import has_border, is_copied
 from ztorch.lower.grid.pitches import Pitches
 from ztorch.lower.grid.split_k import parts_of
+from ztorch.lower.grid.stream_tiles import gains_over_parts
 from ztorch.lower.grid.window_axes import seen_through
 from ztorch.lower.grid.window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
@@ -171,7 +172,8 @@ class ProductRewrites:
         k = v.args[0].shape[-1]
         most_parts = parts_of(v, grid, shape_for(v, self.limits))
         parts = next((p for p in range(most_parts, 1, -1) if k % p == 0), 1)
-        return v if parts == 1 else _summed(_cut_up(v, parts), v)
+        cut_up = v if parts == 1 else _cut_up(v, parts)
+        return v if parts == 1 or gains_over_parts(v, cut_up, self.limits) else _summed(cut_up, v)
 
     def _in_16_bits(self, v: Value) -> Value:
         """The product with operands in 16 bits, if that is exact for both."""

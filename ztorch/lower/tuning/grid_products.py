@@ -226,6 +226,21 @@ RASTER_ROWS = row(
     "RASTER_ROWS", 8, "tiles",
     "the most tiles of a column that workgroups compute before the next column of tiles",
     "public figures: on Hopper 8 and 16 differ by a few percent")
+STREAM_STRIPS = row(
+    "STREAM_STRIPS", 4, "strips",
+    "the fewest of a workgroup's share of tiles that rules propose",
+    "chosen: a part of a tile takes as long to hand over as two strips of it")
+STREAM_SIGNAL = row(
+    "STREAM_SIGNAL", 1500, "cycles",
+    "until a workgroup has seen the signal of another one and loads its part",
+    "as in machines/gpus.py: 1000, a guess, and the latency of a load")
+STREAM_GAPS = row(
+    "STREAM_GAPS", 2000, "cycles",
+    "by which the gaps before and behind a launch are longer whose workgroups signal",
+    "as in machines/gpus.py: neither that launch nor the next one starts early")
+STREAM_GAIN = row(
+    "STREAM_GAIN", 0.05, "share of the time", "what shared tiles must gain at least",
+    "predicted for an H200: what is chosen so takes 0.62 to 0.97 of the time")
 PRODUCER_REGISTERS = row(
     "PRODUCER_REGISTERS", 40, "registers",
     "registers of a thread that only copies",
