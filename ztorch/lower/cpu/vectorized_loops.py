@@ -2,9 +2,9 @@
 
 An example is the loop over the elements of a row in a sparse or ragged array. The remainder runs in
 masked lanes, so a short row takes one or two vectors, and no branch depends on its length. Loops
-that gather compute full vectors without masks, and then the remainder; so do loops that write, on
-machines without mask registers, whose remainder is computed one by one. Reductions have one
-accumulator per lane, combined after the loop.
+that gather, or run a known number of times, compute full vectors, then the remainder; so do loops
+that write, on machines without mask registers, whose remainder is computed one by one. Reductions
+have one accumulator per lane, combined after the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ztorch.lower.tuning import LANES_OF_GATHERS
 COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
             "or": "or", "xor": "xor"}
 ALONG = frozenset({"cast", "add", "sub"})  # opcodes that preserve a stride of one per iteration
-LONG = 64  # iterations, where their number is known, from which on a loop without sums has lanes
+LONG = 16  # iterations, where their number is known, from which on a loop without sums has lanes
 ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
                       "iota", "shuffle"})
 
@@ -104,8 +104,7 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
     return loop
 
 
-def _place(access: Instr) -> tuple[Operand, int]:
-    """The index and the offset of a load or a store."""
+def _place(access: Instr) -> tuple[Operand, int]:  # of a load or a store: index and offset
     return access.args[0], access.attrs["off"]
 
 
@@ -211,11 +210,12 @@ class _VectorizedLoop:
         start, stop, _ = self.loop.args
         self.known = self._ranges_in_lanes(lanes)
         alone = bool(self.places) and not self.limits.mask_registers  # masked stores are slow
-        if self.gathers or alone:
+        known = start.is_const and stop.is_const
+        if self.gathers or alone or known:
             rest = b.max(b.sub(stop, b.and_(b.sub(stop, start), lanes - 1)), start)
             with b.loop(start, rest, lanes) as counter:
                 self._iteration(b, counter, None, lanes, parts)
-            if not alone:  # no branch, which a processor could not predict
+            if not alone and not (known and rest.number == stop.number):  # without a branch
                 self._masked(b, rest, b.max(b.sub(stop, rest), 0), lanes, parts)
         else:
             with b.loop(start, stop, lanes) as counter:

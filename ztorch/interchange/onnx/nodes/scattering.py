@@ -17,6 +17,7 @@ from ztorch.interchange.onnx.known import constant_numbers
 from ztorch.interchange.onnx.node import Node, Result, node
 from ztorch.interchange.onnx.nodes.indexing import flat_positions, from_front, own_axes
 from ztorch.ir.opcodes import identity
+from ztorch.ops.kernel_bags import totals_of_bags
 from ztorch.ops.scattering import summed_at
 
 MOST_COMPARISONS = 1 << 26  # of updates and positions of a line, in a scatter with a reduction
@@ -141,6 +142,12 @@ def _bags(n: Node) -> Result:
     programs of torch.export."""
     table, at, mode = n.value(0), n.value(1), n.attr("mode")
     starts = OPS.cast(n.value(2), "int32")[:n.shape(2)[0] - n.attr("ends", 0)]
+    if not n.has(3) and n.attr("padding", -1) < 0:
+        total = totals_of_bags(table, at, starts, mode == "max")
+        if mode != "mean":
+            return total
+        ends = OPS.concat(starts[1:], constant(np.array([at.shape[0]], np.int32)))
+        return total / OPS.expand_dims(OPS.cast(OPS.maximum(ends - starts, 1), table.dtype), 1)
     rows, count, bags = OPS.take(table, at, 0), at.shape[0], starts.shape[0]
     rows = rows * OPS.expand_dims(n.value(3), 1) if n.has(3) else rows
     bag = OPS.searchsorted(starts, OPS.iota((count,), 0, "int32"), "right") - 1
