@@ -29,6 +29,7 @@ from ztorch.errors import Unsupported
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.rounding import bounded
 from ztorch.graph.value import Graph, Value
+from ztorch.lower import nests
 from ztorch.runtime.devices import ListedDevice, library_versions, resolve
 from ztorch.runtime.loaded_program import BoundCall
 from ztorch.sources.find import find
@@ -83,9 +84,10 @@ def steps(d: ListedDevice) -> list[SmokeStep]:
                 for name, make in operations(side).items()]
     several.append(SmokeStep("digits_mlp: a prediction and two steps of training",
                              partial(_model, d, "digits_mlp", is_gpu)))
-    if libraries := library_versions(resolve(d.id).backend):
-        several += [SmokeStep(f"matrix product of {dtype} by {libraries[0][0]}, in a graph",
-                              partial(_by_library, d, _product(side, dtype)))
+    for library, _ in library_versions(resolve(d.id).backend):
+        what, make = CALLED[library]
+        several += [SmokeStep(f"{what} of {dtype} by {library}, in a graph",
+                              partial(_by_library, d, library, make(side, dtype)))
                     for dtype in (f32, f16, bf16)]
     if is_gpu:
         several += [SmokeStep(f"time of {name}", partial(_timed, d, make))
@@ -109,6 +111,17 @@ def _plus(count: int) -> Callable[[], Value]:
 
 def _product(n: int, dtype: DType) -> Callable[[], Value]:
     return lambda: OPS.matmul(_input("a", n, n, dtype=dtype), _input("b", n, n, dtype=dtype))
+
+
+def _convolution(n: int, dtype: DType) -> Callable[[], Value]:
+    side = n // 16
+    return lambda: OPS.conv2d(_input("x", 16, side, side, side, dtype=dtype),
+                              _input("w", 3, 3, side, 64, dtype=dtype))
+
+
+# What each library computes.
+CALLED: Mapping[str, tuple[str, Callable[[int, DType], Callable[[], Value]]]] = {
+    "cublaslt": ("matrix product", _product), "cudnn": ("convolution", _convolution)}
 
 
 def operations(side: int) -> dict[str, Callable[[], Value]]:
@@ -168,14 +181,16 @@ def _agree(d: ListedDevice, make: Callable[[], Value]) -> str:
     return _error(graph, pipeline.build({"predict": graph}, d.id, "smoke").bind("predict"))
 
 
-def _by_library(d: ListedDevice, make: Callable[[], Value]) -> str:
-    """The same where another library computes the one kernel."""
+def _by_library(d: ListedDevice, library: str, make: Callable[[], Value]) -> str:
+    """The same where another library computes the one kernel that it can."""
     place, graph = resolve(d.id), Graph({"y": make()})
-    libraries = library_versions(place.backend)
-    target = target_for(place).with_libraries(libraries)
+    target = target_for(place).with_libraries(library_versions(place.backend))
     compiled = partial(pipeline.compile_functions, {"predict": graph}, target, "smoke")
-    [step] = compiled().plans["predict"].steps
-    called = compiled(schedules={step.key: libraries[0][0]})
+    kernels = (s.region_kernel for s in compiled().plans["predict"].steps)
+    keys = [k.key for k in kernels if k and nests.by_library(library, k.region, k.limits)]
+    if not keys:
+        raise Unsupported(f"{d.id}: {library} does not compute {graph.outputs['y']}")
+    called = compiled(schedules=dict.fromkeys(keys, library))
     return _error(graph, pipeline.start(called.spec, called.code, called.params, None,
                                         place.ordinal).bind("predict"))
 

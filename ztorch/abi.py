@@ -179,7 +179,7 @@ WORKER_ENTRY = "zt_worker"  # the function that worker threads run, in every CPU
 # addresses, which CONNECT fills in when it is loaded.
 FOREIGN_FUNCTIONS = ("openblas_f32", "openblas_f64", "onednn_f32", "onednn_threads",
                      "onednn_set_threads", "onednn_place", "onednn_run")
-CONVOLVES = {"onednn": 3}  # libraries with these functions, and their first major version
+CONVOLVES = {"onednn": 3, "cudnn": 9}  # libraries that convolve, from which major version on
 CONNECT = "zt_connect"  # symbol of the function that copies the table
 
 # Convolutions are prepared when a CPU library is loaded. Its function LIBRARY_CALLS returns JSON:

@@ -1,4 +1,4 @@
-"""Products by cuBLASLt among the launches of a CUDA device."""
+"""Products by cuBLASLt and convolutions by cuDNN among the launches of a CUDA device."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from typing import Any
 from ztorch.abi import LIBRARY_CALL
 from ztorch.backends import cuda_calls
 from ztorch.backends.cublaslt import Cublaslt, LoadedProduct, cublaslt, product_call
+from ztorch.backends.cudnn import Cudnn, cudnn
+from ztorch.backends.cudnn_convolutions import (
+    ConvolutionCall,
+    LoadedConvolution,
+    convolution_call,
+)
 from ztorch.backends.gpu import GpuDevice
 from ztorch.backends.handles import DeviceModule, KernelEntry, Launch, LoadedCode
 from ztorch.errors import DeviceError
 
 
 class DeviceWithProducts(GpuDevice):
-    """A device whose programs may have products by cuBLASLt in place of kernels."""
+    """A device whose programs may have calls of NVIDIA's libraries in place of kernels."""
 
-    _cublaslt: tuple[Cublaslt, ctypes.c_void_p] | None = None  # the library, with its handle here
+    # The libraries, with their handles here.
+    _cublaslt: tuple[Cublaslt, ctypes.c_void_p] | None = None
+    _cudnn: tuple[Cudnn, ctypes.c_void_p] | None = None
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
-        """The functions of kernels, and a `LoadedProduct` for each call."""
+        """The functions of kernels, and what is loaded for each call."""
         images = [code[e.at:e.at + e.size] for e in entries]
         calls = [image.startswith(LIBRARY_CALL) for image in images]
         kernels = super()._load(code, tuple(
@@ -29,15 +37,18 @@ class DeviceWithProducts(GpuDevice):
         rest, functions = iter(kernels.functions), []
         try:
             for image, call in zip(images, calls, strict=True):
-                functions.append(self._load_product(image) if call else next(rest))
+                functions.append(self._load_call(image) if call else next(rest))
         except DeviceError:
             self._unload(LoadedCode(kernels.modules, functions))
             raise
         return LoadedCode(kernels.modules, functions, calls=frozenset(
             k for k, call in enumerate(calls) if call))
 
-    def _load_product(self, image: bytes) -> LoadedProduct:
-        """A product. The library's handle is created for the first one."""
+    def _load_call(self, image: bytes) -> LoadedProduct | LoadedConvolution:
+        """A product or convolution. The library's handle is created for the first one."""
+        convolution = convolution_call(image)
+        if convolution is not None:
+            return self._load_convolution(convolution)
         library, product = cublaslt(), product_call(image)
         if library is None or product is None:
             raise DeviceError(f"{self.id}: cuBLASLt is not there; compile the program again")
@@ -46,28 +57,41 @@ class DeviceWithProducts(GpuDevice):
                 self._cublaslt = library, library.handle()
             return LoadedProduct(*self._cublaslt, product)
 
+    def _load_convolution(self, convolution: ConvolutionCall) -> LoadedConvolution:
+        library = cudnn()
+        if library is None:
+            raise DeviceError(f"{self.id}: cuDNN is not there; compile the program again")
+        with self._current():
+            if self._cudnn is None:
+                self._cudnn = library, library.handle()
+            return LoadedConvolution(*self._cudnn, convolution)
+
     def _unload(self, handle: Any) -> None:
         for function in handle.functions:
-            if isinstance(function, LoadedProduct):
-                function.close()
+            if isinstance(function, (LoadedProduct, LoadedConvolution)):
+                with self._current():
+                    function.close()
         super()._unload(handle)
 
     def _close_products(self) -> None:
-        """Gives the library's handle back."""
-        if self._cublaslt is not None and not self.lost:
-            with self._current():
-                self._cublaslt[0].call("Destroy", self._cublaslt[1])
+        """Gives the libraries' handles back."""
+        for opened in (self._cublaslt, self._cudnn):
+            if opened is not None and not self.lost:
+                with self._current():
+                    opened[0].call("Destroy", opened[1])
 
     def _call_node(self, graph: Any, before: list[Any], module: DeviceModule,
                    launch: Launch) -> Any:
-        """Captures a product as a graph of its own. All threads go on calling the driver meanwhile:
+        """Captures a call as a graph of its own. All threads go on calling the driver meanwhile:
         the library loads its kernel at the first call, which other modes do not allow."""
-        product = self._function(module, launch.entry)
+        call = self._function(module, launch.entry)
+        addresses = tuple(int(b.buffer.handle) + b.at for b in launch.bindings)
+        if isinstance(call, LoadedConvolution):
+            call.reserve(addresses, self._alloc, self._free)
         mode = cuda_calls.driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._call("StreamBeginCapture", self._queue, mode)
         try:
-            product.enqueue(tuple(int(b.buffer.handle) + b.at for b in launch.bindings),
-                            int(self._queue))
+            call.enqueue(addresses, int(self._queue))
         finally:
             inside = self._call("StreamEndCapture", self._queue)
         try:

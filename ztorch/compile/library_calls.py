@@ -15,17 +15,22 @@ from ztorch.ir.limits import Limits
 
 def rendered_call(kernel: Kernel, limits: Limits, words: Renderer) -> dict[str, Any] | None:
     """A kernel that is a call, in the form in which others are rendered: its body is the call as
-    JSON, with the fields of `backends/cublaslt.py`. None if it has code."""
-    if limits.grid is None or "library_product" not in kernel.opcodes():
+    JSON, with the fields of `backends/cublaslt.py` or `cudnn.py`. None if it has code."""
+    convolves = "library_convolution" in kernel.opcodes()
+    if limits.grid is None or not (convolves or "library_product" in kernel.opcodes()):
         return None
     [call] = kernel.body
     a, names = call.attrs, [m.name for m in kernel.memories]
     memories = [kernel.memory(a[name]) for name, *_ in MATRICES]
     starts = [(index.number + a[off]) * m.dtype.bytes for index, (_, off, *_), m in zip(
         call.args, MATRICES, memories, strict=True)]
-    fields = {"m": a["m"], "n": a["n"], "k": a["k"], "starts": starts,
-              "pitches": [a[pitch] for _, _, pitch, *_ in MATRICES],
-              "transposed": [a["source_transposed"], a["right_transposed"]],
+    if convolves:
+        sizes = {"y": results_of(a), **{n: a[n] for n in (*DESCRIPTION, "mirrored")}}
+    else:
+        sizes = {"m": a["m"], "n": a["n"], "k": a["k"],
+                 "pitches": [a[pitch] for _, _, pitch, *_ in MATRICES],
+                 "transposed": [a["source_transposed"], a["right_transposed"]]}
+    fields = {**sizes, "starts": starts,
               "dtypes": [memories[0].dtype.name, memories[1].dtype.name],
               "mantissa_bits": limits.product_mantissa_bits if memories[1].dtype.bits == 32 else 23,
               "places": [names.index(m.name) for m in memories]}

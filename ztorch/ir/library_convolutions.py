@@ -1,9 +1,9 @@
 """Convolutions by a function of another library: a row of the table of opcodes, and its meaning.
 
 Tensors have axes in the order that libraries name them: images or filters, channels, then those of
-the window; `x_pitches`, `w_pitches` and `y_pitches` are the distances in memory along them. The
-window is not mirrored. `before` and `after` are zeros around the images. `bias` names a memory with
-a number for each filter, or is empty.
+the window; `x_pitches`, `w_pitches` and `y_pitches` are the distances in memory along them. A
+`mirrored` window begins with the last element of each axis. `before` and `after` are zeros around
+the images. `bias` names a memory with a number for each filter, or is empty.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     "library_convolution": (3, "y = x convolved with w by a function of a library (index of y, of "
                             "x, of w)", (
         "mem", "off", "y_pitches", "source", "source_off", "x", "x_pitches", "right", "right_off",
-        "w", "w_pitches", "bias", "bias_off", "strides", "dilations", "before", "after", "library",
-        "call"),
+        "w", "w_pitches", "mirrored", "bias", "bias_off", "strides", "dilations", "before", "after",
+        "library", "call"),
         {"kinds": "f", "cost": 64})}
 
 
@@ -39,10 +39,10 @@ DESCRIPTION = ("x", "x_pitches", "w", "w_pitches", "y_pitches", "strides", "dila
 def call_name(attrs: dict[str, Any]) -> str:
     """The attribute `call`, which names what equal convolutions share.
 
-    >>> call_name({**dict.fromkeys(DESCRIPTION, (1, 2)), "bias": ""})
-    'c04db59ac0bf8755e'
+    >>> call_name({**dict.fromkeys(DESCRIPTION, (1, 2)), "mirrored": False, "bias": ""})
+    'c72fb3e55a58ba8e8'
     """
-    text = repr([attrs[name] for name in DESCRIPTION] + [bool(attrs["bias"])])
+    text = repr([attrs[name] for name in DESCRIPTION] + [attrs["mirrored"], bool(attrs["bias"])])
     return "c" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -87,6 +87,8 @@ def convolve(m: Lockstep, at: int, instr: Instr, stores: tuple[Watched, ...],
                 read.append(from_storage(stores[number].spec.dtype,
                                          stores[number].data[where]).astype(np.float64))
         x, w, *bias = read
+        if a["mirrored"]:
+            w = np.flip(w, tuple(range(2, w.ndim)))
         x = np.pad(x, [(0, 0), (0, 0), *zip(a["before"], a["after"], strict=True)])
         result, every = np.zeros(tensors[0][0]), (slice(None), slice(None))
         for place in np.ndindex(w.shape[2:]):

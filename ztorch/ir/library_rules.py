@@ -13,7 +13,7 @@ ATTRIBUTES.update(dict.fromkeys(("x", "w", "x_pitches", "w_pitches", "y_pitches"
 ATTRIBUTES.update(dict.fromkeys(("before", "after"), lambda r, v: isinstance(v, tuple) and all(
     is_int(n) and 0 <= n < 1 << 31 for n in v)))
 ATTRIBUTES.update(bias=lambda r, v: v == "" or ATTRIBUTES["mem"](r, v),
-                  bias_off=ATTRIBUTES["off"],
+                  bias_off=ATTRIBUTES["off"], mirrored=ATTRIBUTES["transposed"],
                   call=lambda r, v: isinstance(v, str) and v.isalnum())
 
 

@@ -283,10 +283,10 @@ def library_versions(backend: str = "cpu") -> tuple[tuple[str, str], ...]:
     True
     """
     if backend == "cuda":
-        from ztorch.backends import cublaslt
+        from ztorch.backends import cublaslt, cudnn
 
-        library = cublaslt.cublaslt()
-        return () if library is None else ((cublaslt.NAME, library.version),)
+        opened = ((cublaslt.NAME, cublaslt.cublaslt()), (cudnn.NAME, cudnn.cudnn()))
+        return tuple((name, library.version) for name, library in opened if library is not None)
     if backend != "cpu":
         return ()
     from ztorch.backends.vendor_libraries import versions  # loads them

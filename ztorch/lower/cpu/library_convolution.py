@@ -19,7 +19,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import split
 from ztorch.lower.loop_nest import LoopNest
 from ztorch.lower.region import Region
-from ztorch.lower.rewrites.library_convolutions import convolves, in_memory
+from ztorch.lower.rewrites.library_convolutions import convolves, in_memory, library_axes
 from ztorch.lower.schedule import Schedule
 
 
@@ -62,14 +62,14 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     assert x is not None and w is not None  # `convolution_on_buffers`
     y_pitches = tuple(math.prod(y.shape[k + 1:]) for k in range(y.rank))
     attrs = {
-        "x_pitches": _of_images(x.pitches), "y_pitches": _of_images(y_pitches),
-        "w": _of_filters(y.args[1].shape), "w_pitches": _of_filters(w.pitches),
+        "x_pitches": library_axes(x.pitches), "y_pitches": library_axes(y_pitches),
+        "w": library_axes(y.args[1].shape, True), "w_pitches": library_axes(w.pitches, True),
         "strides": y.attrs["strides"], "dilations": y.attrs["dilations"],
         "before": y.attrs["low"], "after": y.attrs["high"], "library": s.library}
     for numbers in bias:
         assert numbers is not None
         attrs |= {"bias": memory[numbers.source], "bias_off": numbers.first}
-    channels, *extents = _of_images(y.args[0].shape)[1:]
+    channels, *extents = library_axes(y.args[0].shape)[1:]
     for run in split(y.shape[0], s.images):
         with b.loop(0, run.count, kind="parallel") as t:
             image = b.add(b.mul(t, run.size), run.start)
@@ -94,17 +94,6 @@ def _cut_off(b: Builder, into: str, start: Operand, count: int, lanes: int) -> N
         cut(b.add(start, b.mul(k, lanes)), lanes)
     with b.loop(whole * lanes, whole * lanes + tail) as k:
         cut(b.add(start, k), 1)
-
-
-def _of_images(along: tuple[int, ...]) -> tuple[int, ...]:
-    """What images have along each axis, with channels second."""
-    return (along[0], along[-1], *along[1:-1])
-
-
-def _of_filters(along: tuple[int, ...]) -> tuple[int, ...]:
-    """What filters have along each axis, which for us are those of the window, channels, filters.
-    """
-    return (along[-1], along[-2], *along[:-2])
 
 
 LOOP_NESTS = tuple(LoopNest(s.kind, partial(propose, s), refusal, emit)

@@ -15,6 +15,7 @@ from ztorch.lower.grid import (
     attention_tiles,
     contract,
     elements,
+    library_convolution,
     library_product,
     recurring,
     role_tiles,
@@ -58,7 +59,9 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
         LoopNest("grid_matrix", tiles.propose_matrix, tiles.refusal_matrix, contract.emit_matrix),
         LoopNest("grid_product", tiles.propose, tiles.refusal, contract.emit),
         LoopNest("cublaslt", library_product.propose, library_product.refusal,
-                 library_product.emit)),
+                 library_product.emit),
+        LoopNest("cudnn", library_convolution.propose, library_convolution.refusal,
+                 library_convolution.emit)),
     IN_PARTS.name: (_WINDOWS,),
     "recurrence": (
         LoopNest("grid_recurrence", recurring.propose, recurring.refusal, recurring.emit),),

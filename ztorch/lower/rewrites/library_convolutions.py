@@ -73,55 +73,89 @@ class StridedOperand(NamedTuple):
     source: Value
     first: int  # element of the source
     pitches: Shape  # distances between neighbors along each axis
+    mirrored: bool = False  # whether elements along the axes of a window come from the last one on
 
 
-def in_memory(v: Value) -> StridedOperand | None:
-    """An operand as it lies in memory; None if that is not along strides."""
+def in_memory(v: Value, window: int = 0) -> StridedOperand | None:
+    """An operand as it lies in memory; None if that is not along strides. Its first `window` axes
+    may be mirrored, all of them."""
     axes = [Var(f"d{k}", n) for k, n in enumerate(v.shape)]
     index = [Index.of(a) for a in axes]
     base = view_of(v, index)
     if base is None or not base[1].is_affine or (is_view(v) and not certain(v, index)):
         return None
+    factors = [base[1].factor(a) for a in axes]
+    turned = [k for k, n in enumerate(v.shape[:window]) if n > 1]
+    first, mirrored = base[1].const, bool(turned) and all(factors[k] < 0 for k in turned)
+    for k in turned if mirrored else ():
+        first += factors[k] * (v.shape[k] - 1)
+        factors[k] = -factors[k]
     pitches: list[int] = []
-    for axis in reversed(axes):  # libraries know a layout by its pitches, those of one element, too
-        near = pitches[0] * v.shape[-len(pitches)] if pitches else 1
-        pitches.insert(0, base[1].factor(axis) if axis.extent > 1 else near)
-    return StridedOperand(base[0], base[1].const, tuple(pitches)) if min(pitches) > 0 else None
+    for k in reversed(range(v.rank)):  # libraries know a layout by its pitches, those of one, too
+        near = pitches[0] * v.shape[k + 1] if pitches else 1
+        pitches.insert(0, factors[k] if v.shape[k] > 1 else near)
+    return StridedOperand(base[0], first, tuple(pitches), mirrored) if min(pitches) > 0 else None
 
 
-def _of_windows(product: Value) -> Value:
-    """A product that is a convolution, as such; unchanged if it is too small for calls."""
-    if product.rank != 2 or product.attrs.get("dot") or any(
-            a.dtype is not f32 for a in (product, *product.args)):
-        return product
+class ConvolvedWindows(NamedTuple):
+    """The operands of a product that convolves, and attributes of the op `CONVOLUTION`."""
+
+    image: Value
+    filters: Value
+    attrs: dict[str, Shape]
+
+
+def windows_of(product: Value, prepared: bool = True) -> ConvolvedWindows | None:
+    """How a product convolves; None if it does not, or is too small for calls. Borders of one that
+    is not `prepared` will not be stored."""
     left, right = product.args
-    if product.size * left.shape[1] < LIBRARY_WORK or right.op.name != "reshape":
-        return product
+    if product.rank != 2 or product.attrs.get("dot") or right.op.name != "reshape" or (
+            product.size * left.shape[1] < LIBRARY_WORK):
+        return None
     steps = []
     for name in ("reshape", "rows", "transpose", "pick", "broadcast_to"):
-        if left.op.name != name:
-            return product
-        steps.append(left)
-        [left] = left.args
-    _, _, transpose, pick, broadcast = steps
-    w, axes = right.args[0], len(pick.attrs["axes"])
-    spatial = tuple(range(1, axes + 1))
-    window = broadcast.shape[:axes]
+        if left.op.name == name:
+            steps.append(left)
+            [left] = left.args
+        elif name != "rows":  # a copy, which a prepared product lacks
+            return None
+    *_, transpose, pick, broadcast = steps
+    axes = len(pick.attrs["axes"])
+    spatial, extents = tuple(range(1, axes + 1)), (
+        *broadcast.shape[:axes], left.shape[-1], product.shape[1])
     if pick.attrs["axes"] != spatial or left.rank != axes + 2 or (
             broadcast.shape[axes:] != left.shape) or transpose.attrs["axes"] != (
-                0, *spatial, *range(axes + 2, 2 * axes + 2), axes + 1) or (
-                w.shape != (*window, left.shape[-1], product.shape[1])):
-        return product
+                0, *spatial, *range(axes + 2, 2 * axes + 2), axes + 1):
+        return None
+    [w] = right.args
+    w = w if w.shape == extents else OPS.reshape(w, extents)
     low = high = (0,) * axes
-    if left.op.name == "pad" and not left.attrs["value"]:
+    if left.op.name == "pad" and not left.attrs["value"] and (is_view(left) or not prepared):
         ends = [left.attrs[side] for side in ("low", "high")]
         if all(0 == end[0] == end[-1] and min(end) >= 0 for end in ends):
             low, high = (tuple(end[1:-1]) for end in ends)
             [left] = left.args
-    shape = (left.shape[0], *pick.attrs["counts"], product.shape[1])
-    y = CONVOLUTION(left, w, shape=shape, strides=tuple(pick.attrs["stride"]),
-                    dilations=tuple(pick.attrs["dilation"]), low=low, high=high)
+    return ConvolvedWindows(left, w, {
+        "shape": (left.shape[0], *pick.attrs["counts"], product.shape[1]),
+        "strides": tuple(pick.attrs["stride"]), "dilations": tuple(pick.attrs["dilation"]),
+        "low": low, "high": high})
+
+
+def _of_windows(product: Value) -> Value:
+    """A product that is a convolution, as such; unchanged if it is too small for calls."""
+    if any(a.dtype is not f32 for a in (product, *product.args)):
+        return product
+    windows = windows_of(product, prepared=False)
+    if windows is None:
+        return product
+    y = CONVOLUTION(windows.image, windows.filters, **windows.attrs)
     return OPS.reshape(y, product.shape)
+
+
+def library_axes(along: Shape, filters: bool = False) -> Shape:
+    """What images have along each axis, in the order of libraries, with channels second; or what
+    filters have, which for us are the axes of the window, channels, filters."""
+    return (along[-1], along[-2], *along[:-2]) if filters else (along[0], along[-1], *along[1:-1])
 
 
 def _in_shape(v: Value) -> Value:

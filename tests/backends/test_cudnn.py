@@ -1,0 +1,290 @@
+"""Convolutions by cuDNN on a pretended CUDA device: the calls, their place in graphs, and what files hold."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztorch as zt
+from benchmarks import gpu_smoke
+from tests.cases.pretended_cuda import close, install
+from tests.machines.fake_cuda import FakeCuda
+from tests.machines.fake_cudnn import DATA_GRADIENT, FORWARD, FakeCudnn, forward_of
+from tests.tune.small_models import L
+from ztorch.abi import LIBRARY_CALL
+from ztorch.backends import cublaslt, cudnn, registry
+from ztorch.backends.cudnn_convolutions import ConvolutionCall, LoadedConvolution
+from ztorch.compile import tuned_files
+from ztorch.compile.explained import scheduled
+from ztorch.compile.targeting import target_for
+from ztorch.compile.tuned_files import TunedKernel, machine_of
+from ztorch.dtypes import DType, bf16, f16, from_storage, to_storage
+from ztorch.errors import DeviceError
+from ztorch.lower import nests
+from ztorch.lower.rewrites import library_convolutions
+from ztorch.runtime.devices import devices, library_versions, resolve
+from ztorch.tune import clocks
+from ztorch.tune.device_benchmark import device_seconds
+from ztorch.tune.tuner import kernel_works
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+BATCH = 3
+EXACT = 3  # the engine without a numerical note
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
+    monkeypatch.setattr(tuned_files, "folder", lambda: tmp_path / "tuned")
+    monkeypatch.setattr(cublaslt, "_paths", lambda: iter(()))
+    monkeypatch.setattr(library_convolutions, "LIBRARY_WORK", 1)
+    cublaslt.cublaslt.cache_clear()
+    made = install(monkeypatch)
+    yield made
+    close(made)
+    for opened in (cudnn.cudnn, cublaslt.cublaslt):
+        opened.cache_clear()
+
+
+@pytest.fixture
+def library(driver: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
+    return FakeCudnn(tmp_path, driver, monkeypatch)
+
+
+def network(**options: Any) -> zt.Sequential:
+    model = zt.Sequential([L.Input((7, 6, 8)), L.Conv2D(16, 3, use_bias=False, **options)])
+    model.build()
+    r = np.random.default_rng(1)
+    model.set_weights([r.normal(size=w.shape).astype(np.float32) for w in model.get_weights()])
+    return model
+
+
+def images(shape: tuple[int, ...] = (7, 6, 8)) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(BATCH, *shape)).astype(np.float32)
+
+
+def measured(functions: Any, version: str = "") -> int:
+    """Writes that cuDNN was faster for all convolutions that it computes; returns their number."""
+    target = target_for(resolve("cuda:0")).with_libraries(library_versions("cuda"))
+    works = [w for w in kernel_works(dict(functions), target)
+             if nests.by_library("cudnn", w.kernel.region, w.kernel.limits)]
+    label = f"cudnn {version or dict(library_versions('cuda'))['cudnn']}"
+    tuned_files.write([TunedKernel(w.work, w.kernel.title, machine_of(target), 0, zt.__version__, "cudnn",
+                                   repr(w.kernel.proposal()), 1e-6, 2e-6, label) for w in works])
+    return len(works)
+
+
+def convolved(x: np.ndarray, w: np.ndarray, *how: Any) -> np.ndarray:
+    """Sums in float64, of our layout."""
+    y = forward_of(np.moveaxis(x, -1, 1), np.transpose(w, (3, 2, 0, 1)).astype(np.float64), *how)
+    return np.moveaxis(y, 1, -1)
+
+
+@pytest.mark.parametrize("reads_any", [False, True], ids=["copied filters", "filters in place"])
+def test_convolutions_are_calls_in_the_graph(library: FakeCudnn, tmp_path: Path, reads_any: bool) -> None:
+    library.read_any_filters(reads_any)
+    model, x = network(padding="same"), images()
+    ours = model.compile("cuda", batch_size=BATCH)
+    expected = ours.predict(x)
+    functions = model.trace(batch_size=BATCH).functions
+    assert not library.convolutions and measured(functions) == 1
+    program = model.compile("cuda", batch_size=BATCH)
+    assert program.executable.calls_libraries
+    explained = scheduled("m", functions["predict"], "cuda:0")
+    assert sum("on cuda:sm_90a: cudnn" in line for line in explained) == 1
+    assert sum("computed by cudnn 9.28.1" in line for line in explained) == 1
+    values = program.predict(x)
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(values, convolved(x, *model.get_weights(), (1, 1), (1, 1), (1, 1), (1, 1)),
+                               rtol=1e-4, atol=1e-5)
+    assert {*library.convolutions} == {(FORWARD, EXACT)} and bool(library.copies) != reads_any
+    np.testing.assert_array_equal(program.predict(x), values)
+    program.save(tmp_path / "m.zt")
+    assert LIBRARY_CALL not in (tmp_path / "m.zt").read_bytes()
+    np.testing.assert_array_equal(zt.load(tmp_path / "m.zt").predict(x), expected)
+
+
+CASES: dict[str, Any] = {  # of a layer, and strides, dilations and borders
+    "strides": ({"strides": 2, "padding": "same"}, (2, 2), (1, 1), (1, 0), (1, 1)),
+    "dilation": ({"dilation_rate": 2}, (1, 1), (2, 2), (0, 0), (0, 0))}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_windows_of_any_kind(library: FakeCudnn, name: str) -> None:
+    options, *how = CASES[name]
+    model, x = network(**options), images()
+    assert measured(model.trace(batch_size=BATCH).functions) == 1
+    program = model.compile("cuda", batch_size=BATCH)
+    np.testing.assert_allclose(program.predict(x), convolved(x, *model.get_weights(), *how), rtol=1e-4, atol=1e-5)
+    assert program.executable.calls_libraries
+
+
+def trained(measures: bool) -> tuple[list[np.ndarray], int]:
+    """The weights after a step, and the convolutions that were taken."""
+    model = zt.Sequential([L.Input((7, 6, 8)), *(L.Conv2D(n, 3, padding="same", use_bias=False) for n in (16, 8))])
+    model.build()
+    r = np.random.default_rng(2)
+    model.set_weights([r.normal(size=w.shape).astype(np.float32) * 0.1 for w in model.get_weights()])
+    y = r.normal(size=(BATCH, 7, 6, 8)).astype(np.float32)
+    options: dict[str, Any] = {"batch_size": BATCH, "optimizer": "sgd", "loss": "mse"}
+    taken = measured(model.trace(**options).functions) if measures else 0
+    model.compile("cuda", **options).fit(images(), y, epochs=1, verbose=0, shuffle=False)
+    return model.get_weights(), taken
+
+
+def test_gradients_of_images(library: FakeCudnn) -> None:
+    """A convolution with a mirrored window is the operation of that name, with filters as they are."""
+    (ours, _), (theirs, taken) = trained(False), trained(True)
+    assert taken >= 2 and {operation for operation, _ in library.convolutions} == {FORWARD, DATA_GRADIENT}
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
+
+
+def test_the_tuner_measures_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "device_seconds", lambda step, *_: 0.5 if step.schedule.kind == "cudnn" else 1.0)
+    model = network()
+    report = model.tune("cuda", batch_size=BATCH)
+    assert [k.library for k in report.products] == ["cudnn 9.28.1"]
+    assert "1 of 1 products are faster by another library" in str(report)
+    assert model.compile("cuda", batch_size=BATCH).executable.calls_libraries
+
+
+def test_sizes_that_it_refuses_keep_our_kernel(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "device_seconds", lambda step, *where: (
+        device_seconds(step, *where) if step.schedule.kind == "cudnn" else 1.0))
+    library.refuse(True)
+    model = network()
+    assert model.tune("cuda", batch_size=BATCH).products == ()
+    assert not model.compile("cuda", batch_size=BATCH).executable.calls_libraries
+
+
+def test_another_version_or_none(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    measured(model.trace(batch_size=BATCH).functions, version="9.1.0")
+    assert not model.compile("cuda", batch_size=BATCH).executable.calls_libraries
+    measured(model.trace(batch_size=BATCH).functions)
+    monkeypatch.setattr(cudnn, "_paths", lambda: iter(()))
+    cudnn.cudnn.cache_clear()
+    assert not model.compile("cuda", batch_size=BATCH).executable.calls_libraries
+
+
+CALL = ConvolutionCall(y=(2, 4, 3, 3), x=(2, 3, 5, 5), w=(4, 3, 3, 3), y_pitches=(40, 1, 12, 4), x_pitches=(80, 1, 15, 3),
+                       w_pitches=(1, 4, 36, 12), strides=(1, 1), dilations=(1, 1), before=(0, 0), after=(0, 0),
+                       mirrored=False, starts=(16, 64, 0), dtypes=("f32", "f32"), mantissa_bits=23, places=(0, 1, 2))
+
+
+def lying(memory: np.ndarray, start: int, extents: tuple[int, ...], pitches: tuple[int, ...]) -> np.ndarray:
+    """The elements of a tensor in a buffer."""
+    size = memory.itemsize
+    return np.lib.stride_tricks.as_strided(memory[start // size:], extents, [size * p for p in pitches])
+
+
+def run(call: ConvolutionCall, arrays: list[np.ndarray]) -> np.ndarray:
+    """What a convolution leaves in the first of three buffers."""
+    device: Any = registry.open_device("cuda")
+    buffers = [device.alloc(x.nbytes) for x in arrays]
+    for x, buffer in zip(arrays, buffers, strict=True):
+        device.write(buffer, x)
+    opened = cudnn.cudnn()
+    assert opened is not None
+    addresses = tuple(int(x.handle) for x in buffers)
+    with device._current():
+        handle = opened.handle()
+        loaded = LoadedConvolution(opened, handle, call)
+        loaded.reserve(addresses, device._alloc, device._free)
+        loaded.enqueue(addresses, int(device._queue))
+        device.synchronize()
+        loaded.close()
+        opened.call("Destroy", handle)
+    result = np.empty_like(arrays[0])
+    device.read(buffers[0], result)
+    return result
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("border", [0, 1, 3])
+def test_places_borders_and_windows(driver: FakeCuda, library: FakeCudnn, mirrored: bool, border: int) -> None:
+    """Tensors in the middle of buffers. A mirrored window over wider borders than a gradient has stays a convolution."""
+    side = 3 + 2 * border
+    call = CALL._replace(y=(2, 4, side, side), y_pitches=(4 * side * side + 4, 1, 4 * side, 4), mirrored=mirrored,
+                         before=(border,) * 2, after=(border,) * 2)
+    r = np.random.default_rng(0)
+    arrays = [r.normal(size=n).astype(np.float32) for n in (900, 200, 120)]
+    result = run(call, arrays)
+    assert library.convolutions == [(DATA_GRADIENT if mirrored and border < 3 else FORWARD, EXACT)]
+    assert library.live == 0 and library.copies == 1
+    w = lying(arrays[2], 0, call.w, call.w_pitches).astype(np.float64)
+    expected = forward_of(lying(arrays[1], 64, call.x, call.x_pitches), np.flip(w, (2, 3)) if mirrored else w,
+                          call.strides, call.dilations, call.before, call.after)
+    np.testing.assert_allclose(lying(result, 16, call.y, call.y_pitches), expected, rtol=1e-4, atol=1e-5)
+    assert (result != arrays[0]).sum() == expected.size
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_halves(driver: FakeCuda, library: FakeCudnn, dtype: DType, mirrored: bool) -> None:
+    """By the first engine that does not round operands, and has the same bits in each run; it uses tensor cores."""
+    call = CALL._replace(dtypes=("f32", dtype.name), mirrored=mirrored)
+    r = np.random.default_rng(0)
+    x, w = (to_storage(dtype, r.normal(size=n)) for n in (200, 120))
+    result = run(call, [np.zeros(200, np.float32), x, w])
+    assert library.convolutions == [(DATA_GRADIENT if mirrored else FORWARD, 2)]
+    images, filters = (from_storage(dtype, lying(a, start, extents, pitches)).astype(np.float64) for a, start, extents, pitches
+                       in ((x, 64, call.x, call.x_pitches), (w, 0, call.w, call.w_pitches)))
+    expected = forward_of(images, np.flip(filters, (2, 3)) if mirrored else filters, (1, 1), (1, 1), (0, 0), (0, 0))
+    np.testing.assert_allclose(lying(result, 16, call.y, call.y_pitches), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_objects_are_given_back_after_errors(driver: FakeCuda, library: FakeCudnn) -> None:
+    device: Any = registry.open_device("cuda")
+    with device._current():
+        opened = cudnn.cudnn()
+        assert opened is not None
+        handle = opened.handle()
+        for wrong, words in (({"w": (4, 2, 3, 3)}, "BackendFinalize: status 2008"),
+                             ({"x_pitches": (75, 0, 15, 3)}, "BackendFinalize: status 2000"),
+                             ({"after": (0, 5)}, "BackendFinalize: status 2008"),
+                             ({"dtypes": ("f64", "f64")}, "has no convolutions of f64"),
+                             ({"mantissa_bits": 20}, "with 20 bits")):
+            with pytest.raises(DeviceError, match=words):
+                LoadedConvolution(opened, handle, CALL._replace(**wrong))
+        library.fail(EXACT)
+        with pytest.raises(DeviceError, match=r"cuDNN 9\.28\.1 has no engine for images"):
+            LoadedConvolution(opened, handle, CALL)
+        assert library.live == 1  # the handle
+        LoadedConvolution(opened, handle, CALL._replace(mantissa_bits=10)).close()  # by another engine
+        opened.call("Destroy", handle)
+    assert library.live == 0
+
+
+@pytest.mark.parametrize("call", ["cuStreamBeginCapture", "cuMemAlloc"])
+def test_a_call_that_fails(call: str, driver: FakeCuda, library: FakeCudnn) -> None:
+    """It is an error with its name and code, and afterwards the device works."""
+    model, x = network(), images()
+    expected = model.compile("cuda", batch_size=BATCH).predict(x)
+    measured(model.trace(batch_size=BATCH).functions)
+    driver.fail[call] = "NOT_PERMITTED"
+    with pytest.raises(DeviceError, match=f"cuda:0: {call}.*: CUDA_ERROR_NOT_PERMITTED"):
+        model.compile("cuda", batch_size=BATCH).predict(x)
+    driver.fail.clear()
+    driver.forget()
+    program = model.compile("cuda", batch_size=BATCH)
+    np.testing.assert_allclose(program.predict(x), expected, rtol=1e-4, atol=1e-4)
+    assert program.executable.calls_libraries
+
+
+def test_smoke_of_a_device_convolves_by_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch,
+                                           capsys: pytest.CaptureFixture[str]) -> None:
+    [d] = [d for d in devices() if d.id == "cuda:0"]
+    monkeypatch.setattr(gpu_smoke, "GPU_SIDE", 8 * 16)
+    some = [step for step in gpu_smoke.steps(d) if "by cudnn" in step.name]
+    assert len(some) == 3
+    monkeypatch.setattr(gpu_smoke, "steps", lambda d: some)
+    assert gpu_smoke.smoke([d]) == 0
+    output = capsys.readouterr().out
+    assert output.count("ok") == 3 == output.count("by cudnn, in a graph: error")
+    assert {*library.convolutions} == {(FORWARD, EXACT), (FORWARD, 2)}
