@@ -18,6 +18,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph
+from ztorch.ops.pseudoinverse import _squares_of_products
 
 RANDOM = np.random.default_rng(0)
 
@@ -121,6 +122,16 @@ def test_least_squares_of_any_rank_and_their_gradients(shape: tuple[int, int], r
             moved[k] += h
             ends.append(np.sum((np.linalg.pinv(moved) @ b[0]) ** 3))
         np.testing.assert_allclose(slope_x[0][k], (ends[0] - ends[1]) / 2e-6, rtol=1e-5, atol=1e-5)
+
+
+def test_least_squares_of_a_large_regular_matrix() -> None:
+    r = np.triu(RANDOM.normal(size=(2, 258, 258)))
+    [squares] = run(_squares_of_products(constant(r)))
+    np.testing.assert_allclose(squares, np.sum((r @ r.swapaxes(1, 2)) ** 2, axis=(1, 2)), rtol=1e-13)
+    a, b = RANDOM.normal(size=(270, 258)), RANDOM.normal(size=(270, 3))
+    for rows in (258, 270):
+        [y] = run(ops.lstsq(constant(a[:rows]), constant(b[:rows])))
+        np.testing.assert_allclose(y, np.linalg.lstsq(a[:rows], b[:rows])[0], rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("p", [None, 2, -2, 1, -1, "fro", "nuc", math.inf])

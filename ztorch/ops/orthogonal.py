@@ -51,13 +51,19 @@ def qr(x: Value, mode: str = "reduced") -> tuple[Value, Value]:
     return (OPS.cast(q, x.dtype), OPS.cast(r, x.dtype)) if x.dtype.is_float else (q, r)
 
 
-def decomposed(x: Value, width: int) -> tuple[Value, Value]:
+def decomposed(x: Value, width: int, beside: int = 0) -> tuple[Value, Value]:
     """q with this number of columns, and r with as many rows.
 
     Columns are reflected one by one in a block of them, the others by products of matrices.
+
+    Args:
+        x: Matrices `(..., m, n)`.
+        width: The number of columns of q, at most m.
+        beside: How many of the last columns of x are others, which q does not depend on: those of
+            r are their products with the transpose of q. Default: `0`.
     """
     *batch, m, n = x.shape
-    count = min(m - 1, n)
+    count = min(m - 1, n - beside)
     if count < 1:
         q = OPS.broadcast_to(OPS.eye(m, width, dtype=x.dtype), (*batch, m, width))
         return q, x[..., :width, :]

@@ -19,6 +19,9 @@ from ztorch.ops.orthogonal import decomposed
 from ztorch.ops.reduction import widened
 from ztorch.ops.triangular import inverse_of_lower
 
+LARGE = 256  # rows from which on products of triangular matrices go by blocks
+BLOCKS = 4
+
 _SQUARE = np.array([[2.0, 0.3], [0.5, -1.0]])
 _TALL = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, 1.0]])
 _FLAT = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])  # of rank 1
@@ -126,26 +129,42 @@ def _least_squares(a: Value, b: Value, share: float) -> Value:
     smallest singular value. That of the triangle times its transpose is at least the square of the
     largest one, and nearer to it than the norm of the triangle would be.
     """
-    flat = a.shape[-2] < a.shape[-1]
-    tall = OPS.matrix_transpose(a) if flat else a
-    q, r = decomposed(tall, tall.shape[-1])
+    flat, k = a.shape[-2] < a.shape[-1], b.shape[-1]
+    tall = OPS.matrix_transpose(a) if flat else OPS.concat(a, b, axis=-1)
+    n = min(a.shape[-2:])
+    q, r = decomposed(tall, n, 0 if flat else k)
+    r, product = r[..., :n], r[..., n:]
     inverse = inverse_of_lower(OPS.matrix_transpose(r))  # of the transpose
     size = OPS.max(OPS.abs(r), axis=(-2, -1), keepdims=True)  # so that no square overflows
     scaled = r / OPS.where(OPS.equal(size, 0.0), 1.0, size)
-    square = OPS.matmul(scaled, OPS.matrix_transpose(scaled))
-    first, second = (OPS.sqrt(OPS.sum(x * x, axis=(-2, -1))) for x in (square, inverse * size))
-    regular = OPS.all(OPS.less(OPS.sqrt(first) * second * share, 1.0))
-    transposes = map(OPS.matrix_transpose, (inverse, q))
-    factors = (q, inverse) if flat else tuple(transposes)
+    first = OPS.sqrt(OPS.sqrt(_squares_of_products(scaled)))
+    second = OPS.sqrt(OPS.sum((inverse * size) ** 2.0, axis=(-2, -1)))
+    regular = OPS.all(OPS.less(first * second * share, 1.0))
+    factors = (q, inverse) if flat else (OPS.matrix_transpose(inverse), product)
 
     def by_triangle(a: Value, b: Value, first: Value, second: Value) -> Value:
-        return OPS.matmul(first, OPS.matmul(second, b))
+        return OPS.matmul(first, OPS.matmul(second, b) if flat else second)
 
     def by_singular_values(a: Value, b: Value, first: Value, second: Value) -> Value:
         return OPS.matmul(OPS.pinv(a, share), b)
 
     y: Value = cond(regular, by_triangle, by_singular_values, a, b, *factors)
     return y
+
+
+def _squares_of_products(r: Value) -> Value:
+    """The sum of the squares of all products of two rows of triangular matrices: a block of rows
+    with itself and those above, from its first column on."""
+    n = r.shape[-1]
+    rows = -(-n // BLOCKS) if n >= LARGE else n
+    total: Value | None = None
+    for start in range(0, n, rows):
+        own = r[..., start:start + rows, start:]
+        products = OPS.matmul(r[..., :start + rows, start:], OPS.matrix_transpose(own)) ** 2.0
+        twice = OPS.sum(products, axis=(-2, -1)) + OPS.sum(products[..., :start, :], axis=(-2, -1))
+        total = twice if total is None else total + twice
+    assert total is not None
+    return total
 
 
 @op(Sample((_FLAT,)), Sample((_TALL.T,)),
