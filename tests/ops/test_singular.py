@@ -18,7 +18,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph
-from ztorch.ops.pseudoinverse import _squares_of_products
+from ztorch.ops.pseudoinverse import squares_of_products
 
 RANDOM = np.random.default_rng(0)
 
@@ -126,7 +126,7 @@ def test_least_squares_of_any_rank_and_their_gradients(shape: tuple[int, int], r
 
 def test_least_squares_of_a_large_regular_matrix() -> None:
     r = np.triu(RANDOM.normal(size=(2, 258, 258)))
-    [squares] = run(_squares_of_products(constant(r)))
+    [squares] = run(squares_of_products(constant(r)))
     np.testing.assert_allclose(squares, np.sum((r @ r.swapaxes(1, 2)) ** 2, axis=(1, 2)), rtol=1e-13)
     a, b = RANDOM.normal(size=(270, 258)), RANDOM.normal(size=(270, 3))
     for rows in (258, 270):

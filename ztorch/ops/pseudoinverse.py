@@ -19,8 +19,8 @@ from ztorch.ops.orthogonal import decomposed
 from ztorch.ops.reduction import widened
 from ztorch.ops.triangular import inverse_of_lower
 
-LARGE = 256  # rows from which on products of triangular matrices go by blocks
-BLOCKS = 4
+LARGE = 256  # rows of triangular matrices whose products go by blocks
+BLOCKS = 4  # of these
 
 _SQUARE = np.array([[2.0, 0.3], [0.5, -1.0]])
 _TALL = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, 1.0]])
@@ -137,7 +137,7 @@ def _least_squares(a: Value, b: Value, share: float) -> Value:
     inverse = inverse_of_lower(OPS.matrix_transpose(r))  # of the transpose
     size = OPS.max(OPS.abs(r), axis=(-2, -1), keepdims=True)  # so that no square overflows
     scaled = r / OPS.where(OPS.equal(size, 0.0), 1.0, size)
-    first = OPS.sqrt(OPS.sqrt(_squares_of_products(scaled)))
+    first = OPS.sqrt(OPS.sqrt(squares_of_products(scaled)))
     second = OPS.sqrt(OPS.sum((inverse * size) ** 2.0, axis=(-2, -1)))
     regular = OPS.all(OPS.less(first * second * share, 1.0))
     factors = (q, inverse) if flat else (OPS.matrix_transpose(inverse), product)
@@ -152,7 +152,7 @@ def _least_squares(a: Value, b: Value, share: float) -> Value:
     return y
 
 
-def _squares_of_products(r: Value) -> Value:
+def squares_of_products(r: Value) -> Value:
     """The sum of the squares of all products of two rows of triangular matrices: a block of rows
     with itself and those above, from its first column on."""
     n = r.shape[-1]
