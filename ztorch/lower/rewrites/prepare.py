@@ -49,6 +49,7 @@ from ztorch.lower.rewrites.shared_heads import with_shared_heads
 from ztorch.lower.rewrites.split_reductions import split_reduction
 from ztorch.lower.rewrites.stacks_abreast import with_stacks_abreast
 from ztorch.lower.rewrites.strip_mining import strip_mined
+from ztorch.lower.rewrites.symmetric_products import with_symmetric_products
 from ztorch.lower.thread_blocks import threads_on_buffers
 from ztorch.lower.tuning import PLANES_MAX, VIEWS_MAX
 
@@ -70,7 +71,7 @@ def prepare(graph: Graph, limits: Limits, derived: Derived | None = None,
         graph = with_attention_gradients(with_sums_over_values(graph), limits)
         graph = with_short_results(with_attention(graph, limits))
     else:
-        graph = with_shared_heads(graph)
+        graph = with_symmetric_products(with_shared_heads(graph))
     graph = in_blocks(graph, limits)
     graph = strip_mined(graph, limits)
     graph = loops_over_k(with_fewest_transposes(graph) if layouts else graph, limits)
