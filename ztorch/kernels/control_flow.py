@@ -7,10 +7,12 @@ only while the flag holds.
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Any
 
 from ztorch.kernels.source import Source
 from ztorch.kernels.thread_functions import is_threads
+from ztorch.sized_cache import SizedCache
 
 END_FLAG = "end_flag"  # attribute of a loop: the name of the flag that is false when it has ended
 
@@ -23,13 +25,40 @@ def without_jumps(source: Source, max_steps: int | None) -> list[ast.stmt]:
         max_steps: The largest number of iterations of a `while` loop, which becomes a `for` loop.
             If None, `while` loops stay, and their conditions must be compile-time constants.
     """
-    return _JumpRemover(source, max_steps).block(source.tree.body)
+    return _remembered(source, source.tree, max_steps, whiles=False)
 
 
-def thread_without_jumps(source: Source, statements: list[ast.stmt]) -> list[ast.stmt]:
+def thread_without_jumps(source: Source, around: ast.FunctionDef | ast.For) -> list[ast.stmt]:
     """The statements of a thread without `break` and `continue`. Its `while` loops stay, because a
-    thread may iterate any number of times."""
-    return _JumpRemover(source, None, whiles=True).block(statements)
+    thread may iterate any number of times.
+
+    Args:
+        source: The function that they are in.
+        around: The function or the loop whose statements they are.
+    """
+    return _remembered(source, around, None, whiles=True)
+
+
+# Statements without jumps, by those with them, the loops over threads in them, and the arguments of
+# `_JumpRemover`. They are translated several times, and what is derived from them is remembered by
+# their identity.
+_without: SizedCache[tuple[Any, ...], list[ast.stmt]] = SizedCache(1 << 10)
+
+
+def _remembered(source: Source, around: ast.FunctionDef | ast.For, max_steps: int | None,
+                whiles: bool) -> list[ast.stmt]:
+    threads = tuple(n for n in _loops(around) if is_threads(source, n.iter))
+    key = around, threads, max_steps, whiles
+    statements = _without.get(key)
+    if statements is None:
+        statements = _JumpRemover(source, max_steps, whiles).block(around.body)
+        _without.put(key, statements, 1)
+    return statements
+
+
+@functools.lru_cache(1 << 10)
+def _loops(around: ast.AST) -> tuple[ast.For, ...]:
+    return tuple(n for n in ast.walk(around) if isinstance(n, ast.For))
 
 
 class _JumpRemover:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from ztorch.kernels.unsupported_syntax import (
     INSTEAD_OF_NAMES,
     kind_of,
 )
+from ztorch.kernels.uses import local_names
 
 _UNDEFINED = "set it before, or make it an argument of the kernel"
 
@@ -77,7 +77,7 @@ class ExpressionRules(ConditionRules):
             return variable.value
         if node.id == "<range>":
             return range
-        if node.id in self.local_names:
+        if node.id in local_names(self.source.tree):
             raise self.source.error(
                 node, f"{node.id} has no value here: it is set only inside a loop or a branch",
                 "set it before")
@@ -87,14 +87,6 @@ class ExpressionRules(ConditionRules):
             raise self.source.error(
                 node, f"{node.id} is not defined" + (nearest(node.id, self.env) or
                 f"; {INSTEAD_OF_NAMES.get(node.id, _UNDEFINED)}")) from None
-
-    @functools.cached_property
-    def local_names(self) -> set[str]:
-        """The names that the function sets somewhere, and not only in a comprehension."""
-        inner = {id(n) for c in ast.walk(self.source.tree) if isinstance(c, ast.comprehension)
-                 for n in ast.walk(c.target)}
-        return {n.id for n in ast.walk(self.source.tree) if isinstance(n, ast.Name)
-                and isinstance(n.ctx, ast.Store) and id(n) not in inner}
 
     def _tuple(self, node: ast.Tuple | ast.List) -> Any:
         return tuple(x for n in node.elts for x in self.spread(n))

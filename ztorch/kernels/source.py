@@ -125,17 +125,24 @@ def source_of(function: Callable[..., Any]) -> Source:
         raise KernelError(f"kernel {name}: another decorator is under zt.kernel; kernels are "
                           "parsed, so put zt.kernel next to the function, below the others")
     try:
-        text = inspect.getsource(function)
-        plain = textwrap.dedent(text)
-        tree = ast.parse(plain).body[0]
+        indent, lines, tree = _parsed(code, code.co_filename)
     except (OSError, TypeError, SyntaxError, IndexError):
-        tree = None
-    # The source that Python finds may be that of another function.
-    if not isinstance(tree, ast.FunctionDef) or tree.name != code.co_name:
         raise KernelError(f"kernel {name}: its source cannot be read; kernels are parsed, so write "
-                          "them in a file or a notebook cell")
-    indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
+                          "them in a file or a notebook cell") from None
     closure = inspect.getclosurevars(function)
     names = ChainMap(dict(closure.nonlocals), function.__globals__)  # a view of the globals
-    return Source(name, code.co_filename, code.co_firstlineno, indent,
-                  tuple(plain.split("\n")), tree, names)
+    return Source(name, code.co_filename, code.co_firstlineno, indent, lines, tree, names)
+
+
+@functools.lru_cache(1024)
+def _parsed(code: CodeType, file: str) -> tuple[int, tuple[str, ...], ast.FunctionDef]:
+    """The columns that were removed from each line of a function, its lines, and its tree. Equal
+    code of two files has two trees."""
+    text = inspect.getsource(code)
+    plain = textwrap.dedent(text)
+    tree = ast.parse(plain).body[0]
+    # The source that Python finds may be that of another function.
+    if not isinstance(tree, ast.FunctionDef) or tree.name != code.co_name:
+        raise OSError(f"no source of {code.co_name}")
+    indent = len(text.split("\n", 1)[0]) - len(plain.split("\n", 1)[0])
+    return indent, tuple(plain.split("\n")), tree

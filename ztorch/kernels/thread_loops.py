@@ -55,7 +55,7 @@ def run_threads(t: ExpressionRules, s: ast.For) -> None:
         places.values.update(zip(ids, (0 * threads, threads), strict=True))
         for target, v, shape in zip(targets, ids, shapes, strict=True):
             _number(rules, target, LoopTensor(v, (), weak=True), shape)
-        rules.run(thread_without_jumps(t.source, s.body))
+        rules.run(thread_without_jumps(t.source, s))
         return rules
 
     t.note(s, f"{blocks} blocks of {size} threads, as written")
@@ -76,10 +76,9 @@ def run_program(t: ExpressionRules, s: ast.For, blocks: int, size: int,
     """
     kinds: dict[str, tuple[DType, bool]] = {}
     for _ in range(MAX_TRIALS):
-        before = dict(kinds)
         memory = ThreadMemory(kinds, size)
         rules = body(memory, memory.block, memory.thread)
-        if kinds == before:
+        if not memory.widened:
             break
     else:
         raise t.source.error(s, "the dtypes of variables grow with each iteration of a loop")

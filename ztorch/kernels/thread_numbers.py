@@ -49,13 +49,14 @@ class ThreadMemory:
         self.shared: dict[Value, ThreadArray] = {}  # by the value that represents them
         self.own: set[Value] = set()  # the arrays with separate elements for each thread
         self.kinds = kinds  # dtype of each variable, and whether it is a Python number
+        self.widened = False  # whether a variable was used before its last kind was known
         self.variables: dict[str, ThreadVariable] = {}
         self.leaves = itertools.count()
+        self.scopes = itertools.count()  # of variables: the same in every translation
         self.block, self.thread = self.leaf(i32), self.leaf(i32)  # numbers of a thread
         self.bounds: dict[Value, Bounds] = {}  # of numbers, as far as they are known
         self.places = ThreadPlaces()
-        # The user's lines of statements, for errors.
-        self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}
+        self.lines: dict[ThreadStatement, tuple[Source, ast.AST]] = {}  # the user's, for errors
 
     def leaf(self, d: DType) -> Value:
         """A value that represents the result of a statement."""
@@ -95,6 +96,7 @@ class ThreadMemory:
 
     def variable(self, key: str, d: DType, weak: bool) -> ThreadVariable:
         """The variable of a name. Its dtype may change in the next translation."""
+        self.widened |= self.kinds.setdefault(key, (d, weak)) != (d, weak)
         self.kinds[key] = d, weak
         variable = self.variables.get(key)
         if variable is None or variable.dtype is not d:
@@ -249,7 +251,7 @@ class ThreadNumbers(CallRules):
 
     def chosen(self, test: LoopTensor, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
         """The value of `yes` where a condition holds, else that of `no`, each read only then."""
-        key, around = f"<choice {next(self.memory.leaves)}>", self.statements
+        key, around = f"<choice {next(self.memory.scopes)}>", self.statements
         outcomes: list[Any] = []
         blocks: list[list[ThreadStatement]] = []
         self.nested += 1

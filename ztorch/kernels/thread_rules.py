@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.thread_folds import ThreadFolds, range_call
 from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
 from ztorch.kernels.tiles import LoopTensor
-from ztorch.kernels.uses import assigned
+from ztorch.kernels.uses import assigned, settings
 
 MAX_ITERATIONS = (1 << 31) - 1  # largest number of iterations of a `while` loop
 
@@ -39,7 +40,7 @@ class ThreadRules(ThreadFolds):
         self.statements: list[ThreadStatement] = []
         self.env = dict(outer.env) if not calls else {}
         self.outer_names = frozenset(self.env)
-        self.prefix = f"{source.name} {next(memory.leaves)} "  # of its variables
+        self.prefix = f"{source.name} {next(memory.scopes)} "  # of its variables
         self.max_steps = outer.max_steps
         self.passed_arrays = {}
         self.single: set[str] = set()  # names that are set in one place
@@ -47,7 +48,7 @@ class ThreadRules(ThreadFolds):
 
     def run(self, body: Sequence[ast.stmt]) -> None:
         """Runs the statements of a thread, or of a function that it calls."""
-        every = Counter(n for s in body for n in _settings(s))
+        every = Counter(n for s in body for n in settings(s))
         self.single = {n for n, count in every.items() if count == 1}
         self.once = {n for s in body for n in assigned([s])
                      if n in self.single and isinstance(s, (ast.Assign, ast.AnnAssign))}
@@ -67,7 +68,7 @@ class ThreadRules(ThreadFolds):
         except TypeError as error:
             raise self.source.error(node, str(error)) from None
         inner.env = {n: KernelVariable(x, fixed=f"{n} is an argument") for n, x in bound.items()}
-        body = thread_without_jumps(inner.source, inner.source.tree.body)
+        body = thread_without_jumps(inner.source, inner.source.tree)
         last = body[-1]
         returns = isinstance(last, ast.Return) and last.value is not None
         inner.run(body[:-1] if returns else body)
@@ -109,10 +110,7 @@ class ThreadRules(ThreadFolds):
             self._put(target, x)
 
     def _run_augassign(self, s: ast.AugAssign) -> None:
-        update = ast.copy_location(ast.Assign([s.target], ast.BinOp(
-            _reading(s.target), s.op, s.value)), s)
-        ast.fix_missing_locations(update)
-        self._run_assign(update)
+        self._run_assign(_as_assignment(s))
 
     def _put(self, target: ast.expr, x: Any) -> None:
         """Gives a variable or an element a value."""
@@ -280,16 +278,11 @@ class ThreadRules(ThreadFolds):
         self.statements.append(loop)
 
 
-def _reading(target: ast.expr) -> ast.expr:
-    """The expression that reads an assignment target."""
-    read = ast.parse(ast.unparse(target), mode="eval").body
+@functools.lru_cache(1 << 10)
+def _as_assignment(s: ast.AugAssign) -> ast.Assign:
+    """The assignment that an update such as `x += 1` stands for."""
+    read = ast.parse(ast.unparse(s.target), mode="eval").body
     for n in ast.walk(read):
-        ast.copy_location(n, target)
-    return read
-
-
-def _settings(s: ast.stmt) -> list[str]:
-    """The names that a statement sets, once for each place."""
-    return [n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(
-        n.ctx, ast.Store)] + [n.target.id for n in ast.walk(s) if isinstance(n, ast.AugAssign)
-                              and isinstance(n.target, ast.Name)]
+        ast.copy_location(n, s.target)
+    update = ast.copy_location(ast.Assign([s.target], ast.BinOp(read, s.op, s.value)), s)
+    return ast.fix_missing_locations(update)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
@@ -21,10 +22,32 @@ def assigned(statements: Sequence[ast.AST]) -> dict[str, ast.AST]:
     """The variables that statements set as a whole, with the first node that sets each."""
     out: dict[str, ast.AST] = {}
     for s in statements:
-        for n in ast.walk(s):
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
-                out.setdefault(n.id, n)
+        for n in _places_of_names(s):
+            out.setdefault(n.id, n)
     return out
+
+
+@functools.lru_cache(1 << 12)  # statements are translated several times, and do not change
+def _places_of_names(s: ast.AST) -> tuple[ast.Name, ...]:
+    """The nodes that set a variable as a whole."""
+    return tuple(n for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(
+        n.ctx, ast.Store))
+
+
+@functools.lru_cache(1 << 12)
+def settings(s: ast.stmt) -> tuple[str, ...]:
+    """The names that a statement sets, once for each place."""
+    updated = (n.target for n in ast.walk(s) if isinstance(n, ast.AugAssign))
+    return (*(n.id for n in _places_of_names(s)),
+            *(n.id for n in updated if isinstance(n, ast.Name)))
+
+
+@functools.lru_cache(1 << 10)
+def local_names(function: ast.FunctionDef) -> frozenset[str]:
+    """The names that a function sets somewhere, and not only in a comprehension."""
+    inner = {n for c in ast.walk(function) if isinstance(c, ast.comprehension)
+             for n in ast.walk(c.target)}
+    return frozenset(n.id for n in _places_of_names(function) if n not in inner)
 
 
 def simple_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
