@@ -9,7 +9,8 @@ arrays with an element per thread. Shared memory is a local array of the worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ztorch.dtypes import boolean, storage_dtype
@@ -37,14 +38,14 @@ class _Segment:
     nodes: list[Nested] = field(default_factory=list)
     repeated: bool = False  # whether it is inside a loop with barriers
 
-    def instructions(self) -> Iterator[Instr]:
-        for n in self.nodes:
-            yield from n.instructions()
+    @functools.cached_property
+    def instructions(self) -> list[Instr]:
+        return [i for n in self.nodes for i in n.instructions()]
 
-    @property
+    @functools.cached_property
     def defined(self) -> set[int]:
         """The ids that the segment defines."""
-        return {i.dest.id for i in self.instructions()}
+        return {i.dest.id for i in self.instructions}
 
 
 class _Blocks:
@@ -65,8 +66,7 @@ class _Blocks:
         self.items: list[_Segment | Instr] = []  # segments, and work done once for all threads
         self._split(block.yes, False)
         self.segments = [x for x in self.items if isinstance(x, _Segment)]
-        self.made = {i.dest.id: i for s in self.segments for n in s.nodes
-                     for i in n.instructions()}
+        self.made = {i.dest.id: i for s in self.segments for i in s.instructions}
         self.home = {i: s for s in self.segments for i in s.defined}
         self.cheap = self._cheap()
 
@@ -159,13 +159,13 @@ class _Blocks:
         b.variables = list(old.variables)
         self.bounds: dict[int, tuple[Operand, ...]] = {}  # of loops with barriers, by counter
         self.stays = self._stays()
-        used = {a.id for x in self.items if isinstance(x, Instr) for a in x.args}
+        once = {a.id for x in self.items if isinstance(x, Instr) for a in x.args}
+        used = set(once)
         for s in self.segments:
-            defined = s.defined
-            used |= {a.id for i in s.instructions() for a in i.args if a.id not in defined}
+            used |= {a.id for i in s.instructions for a in i.args if a.id not in s.defined}
         # The arrays of values that are live across segments, by id.
         self.places = {i: self._place(self.made[i].dest) for i in sorted(used & {*self.made})
-                       if i not in self.cheap or self._once(i)}
+                       if i not in self.cheap or i in once}
         self.var_arrays = {v.id: self._place(v) for v in old.variables
                      if v.id in self.private and not self.stays[v.id]}
         for n in self.above:
@@ -184,15 +184,11 @@ class _Blocks:
         return replace(old, memories=tuple(b.memories.values()), variables=tuple(b.variables),
                        body=tuple(b.body), workgroup=(1, 1, 1))
 
-    def _once(self, value: int) -> bool:
-        """Whether a uniform instruction reads a value."""
-        return any(a.id == value for x in self.items if isinstance(x, Instr) for a in x.args)
-
     def _stays(self) -> dict[int, bool]:
         """Whether each variable of a thread is live only within one segment."""
         homes: dict[int, list[_Segment]] = {v: [] for v in self.private}
         for s in self.segments:
-            for v in {i.args[0].id for i in s.instructions() if i.opcode in ("get", "set")}:
+            for v in {i.args[0].id for i in s.instructions if i.opcode in ("get", "set")}:
                 if v in homes:
                     homes[v].append(s)
         return {v: len(own) == 1 and not own[0].repeated for v, own in homes.items()}
@@ -226,7 +222,7 @@ class _Blocks:
 
     def _segment(self, s: _Segment) -> None:
         b, defined = self.b, s.defined
-        touched = [i for i in s.instructions() if i.opcode in ("get", "set")]
+        touched = [i for i in s.instructions if i.opcode in ("get", "set")]
         variables = {i.args[0].id: i.args[0] for i in touched if i.args[0].id in self.var_arrays}
         changed = {i.args[0].id for i in touched if i.opcode == "set"}
         first: dict[int, bool] = {}  # by variable: whether it is set first, by all threads
@@ -266,7 +262,7 @@ class _Blocks:
             else:
                 new[a.id] = self._load(a, t)
 
-        for i in s.instructions():
+        for i in s.instructions:
             for a in i.args:
                 resolve(a)
 
