@@ -34,7 +34,8 @@ from ztorch.kernels.known_functions import grid
 from ztorch.kernels.patterns import element_update
 from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.thread_loops import run_program
-from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
+from ztorch.kernels.thread_memory import ThreadMemory
+from ztorch.kernels.thread_numbers import OwnVariable
 from ztorch.kernels.thread_rules import ThreadRules
 from ztorch.kernels.tiles import Affine, LoopTensor, LoopVar
 from ztorch.kernels.uses import assigned, first_use

@@ -18,7 +18,7 @@ from ztorch.graph.value import Value
 from ztorch.kernels.control_flow import thread_without_jumps
 from ztorch.kernels.expressions import ExpressionRules
 from ztorch.kernels.scope import KernelVariable
-from ztorch.kernels.thread_numbers import ThreadMemory
+from ztorch.kernels.thread_memory import ThreadMemory
 from ztorch.kernels.thread_rules import ThreadRules
 from ztorch.kernels.tiles import LoopTensor
 

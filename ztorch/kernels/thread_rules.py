@@ -23,7 +23,8 @@ from ztorch.kernels.known_functions import grid
 from ztorch.kernels.scope import KernelVariable
 from ztorch.kernels.source import Source, source_of
 from ztorch.kernels.thread_folds import ThreadFolds, range_call
-from ztorch.kernels.thread_numbers import OwnVariable, ThreadMemory
+from ztorch.kernels.thread_memory import ThreadMemory
+from ztorch.kernels.thread_numbers import OwnVariable
 from ztorch.kernels.tiles import LoopTensor
 from ztorch.kernels.uses import assigned, settings
 
