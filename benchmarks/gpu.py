@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from benchmarks import (
+    gpu_compiled,
     gpu_kernels,
     gpu_models,
     gpu_ops,
@@ -52,7 +53,8 @@ KINDS = {
                    gpu_parity.cases),
     "kernels": Kind("Main kernels", "arithmetic of matrix instructions, or reading and writing "
                     "each number once; the share after the rate is that of the device's peak or of "
-                    "the rate of a copy. Calls are replayed twenty times before anybody waits.",
+                    "the rate of a copy. Calls are replayed twenty times before anybody waits. On "
+                    "CUDA the same kernels are also compiled as C++, by NVRTC.",
                     gpu_kernels.cases),
     "matmul": Kind("Matrix products", "arithmetic; for few rows reading the matrix. PyTorch's "
                    "default precision of float32 is all of its bits.", gpu_ops.products),
@@ -62,7 +64,8 @@ KINDS = {
                  "too, which is not its default.", gpu_ops.convolution),
     "models": Kind("Models of the zoo", "the launches of small kernels. A step is one of training "
                    "with Adam. `numpy` evaluates the same graph op by op; PyTorch has the same "
-                   "weights, and its predictions are compared.", gpu_models.cases),
+                   "weights, and its predictions are compared. torch.compile has "
+                   f"{gpu_compiled.LIMIT:g} seconds for each.", gpu_models.cases),
     "launches": Kind("Launch overhead", "the driver", gpu_ops.launches),
 }
 METHOD = (
@@ -163,7 +166,7 @@ def measure(section: Section, d: ListedDevice, case: Case, quick: bool) -> None:
     """One row. What fails on one device is a line of the table, and the others go on."""
     effort = QUICK if quick else IMITATED if d.kind == "cpu" else ON_GPU
     try:
-        timings, error, rate, predicted = case.run(effort)
+        timings, error, rate, predicted, left_out = case.run(effort)
     except Unsupported as lack:  # a dtype that the device has not: no fault of anybody
         section.failed(case.name, lack, "unsupported", device=d.id)
     except (Exception, SystemExit) as failure:  # the latter where a result is wrong
@@ -171,6 +174,8 @@ def measure(section: Section, d: ListedDevice, case: Case, quick: bool) -> None:
     else:
         beside = {"predicted": predicted} if predicted else {}
         section.compared(case.name, None, timings, error, device=d.id, rate=rate, **beside)
+        if left_out:
+            section.note(f"{case.name}, {d.id}: {left_out}")
 
 
 if __name__ == "__main__":

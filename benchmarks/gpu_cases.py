@@ -39,6 +39,7 @@ class Measured(NamedTuple):
     error: float  # our largest
     rate: str  # work done a second
     predicted: str = ""  # our time as the performance model has it; empty: it knows no such device
+    left_out: str = ""  # who, and why
 
 
 @dataclass(frozen=True)

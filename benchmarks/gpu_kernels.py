@@ -22,10 +22,13 @@ from benchmarks.gpu_predictions import (
 )
 from benchmarks.report import duration
 from benchmarks.timing import Effort
+from ztorch.codegen.targets import TARGETS
 from ztorch.compile import pipeline
 from ztorch.dtypes import from_storage, to_storage
+from ztorch.errors import Unsupported
+from ztorch.graph.value import Graph
 from ztorch.machines.gpus import gpu_of_device
-from ztorch.runtime.devices import ListedDevice
+from ztorch.runtime.devices import ListedDevice, resolve
 
 REPEATS = 20  # calls between two waits
 BLOCK = 1 << 20  # random numbers, of which long inputs repeat a block
@@ -50,6 +53,15 @@ def _run(d: ListedDevice, name: str, kernel: MainKernel, effort: Effort) -> Meas
         ours.inputs[port][...] = to_storage(stored[port], array)
     ours()
     runs: dict[str, Callable[[], object]] = {"ztorch": _repeated(ours)}
+    if cpp := _as_cpp(d, graph, kernel.precision):
+        for port, array in arrays.items():
+            cpp.inputs[port][...] = to_storage(stored[port], array)
+        cpp()
+        for port, value in graph.outputs.items():  # the same kernels; sums may be fused otherwise
+            got, want = (from_storage(value.dtype, c.outputs[port]) for c in (cpp, ours))
+            peers.checked(f"{name} as CUDA C++ on {d.id}", ALLOWED[kernel.dtype],
+                          ztorch=peers.worst(got, want))
+        runs["ztorch as CUDA C++"] = _repeated(cpp)
     errors = {}
     torch = gpu_peers.torch_on(d)
     if torch and (theirs := _theirs(torch, name, kernel)):
@@ -86,6 +98,21 @@ def _run(d: ListedDevice, name: str, kernel: MainKernel, effort: Effort) -> Meas
         share = f", {best_share(seconds, kernel.flops, kernel.nbytes, row, kernel.dtype):.0%}"
     beside = duration(predicted["predict"] - row.step_us * 1e-6) if row and predicted else ""
     return result._replace(rate=f"{work / seconds:.3g} {unit}{share}", predicted=beside)
+
+
+def _as_cpp(d: ListedDevice, graph: Graph, precision: str) -> Any:
+    """The same kernels as CUDA C++ for the chip of a device, by NVRTC; None where it has none."""
+    target = TARGETS.get(f"cuda:c:{d.chip}")
+    if target is None or not d.id.startswith("cuda:"):
+        return None
+    try:
+        compiled = pipeline.compile_functions({"predict": graph}, target.with_precision(precision),
+                                              "op")
+    except Unsupported as lack:
+        print(f"without CUDA C++: {lack}", flush=True)
+        return None
+    return pipeline.start(compiled.spec, compiled.code, compiled.params, None,
+                          resolve(d.id).ordinal).bind("predict")
 
 
 def _numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import gpu_peers, peers
+from benchmarks import gpu_compiled, gpu_peers, peers
 from benchmarks.gpu_cases import Case, Measured, Sizes, measured, resident
 from benchmarks.gpu_predictions import beside
 from benchmarks.timing import Effort
@@ -49,12 +49,15 @@ def _run(d: ListedDevice, name: str, function: str, batch: int, effort: Effort) 
     errors = {"ztorch": peers.worst(here.outputs[out], want),
               "ztorch on cpu": peers.worst(there.outputs[out], want)}
     runs: dict[str, Callable[[], object]] = {"ztorch": resident(here), "ztorch with copies": here}
+    left_out = ""
     if gpu_peers.torch_on(d):
         y = rows.get("y", np.zeros(batch, np.int64))
         theirs = gpu_peers.contestants(name, model, rows["x"], y, function == "train")
         if function == "predict":
             errors["PyTorch"] = peers.worst(theirs.prediction(), want)
-        runs |= theirs.runs
+        by_compiler, left_out = gpu_compiled.contestant(name, function, (rows["x"], y),
+                                                        theirs.alone)
+        runs |= theirs.runs | by_compiler
     else:
         runs["numpy"] = lambda: _meant(graph, rows, before, 1, oracle=False)
     runs["ztorch on cpu"] = there
@@ -64,7 +67,15 @@ def _run(d: ListedDevice, name: str, function: str, batch: int, effort: Effort) 
               "ztorch with copies": partial(ours.restore, before),
               "ztorch on cpu": partial(cpu.restore, before)} if function == "train" else {}
     return measured(runs, error, effort, batch, "rows/s", resets)._replace(
-        predicted=beside({function: graph}, d, function))
+        predicted=beside({function: graph}, d, function), left_out=left_out)
+
+
+def batch_of(model: Any, loss: Any, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """A batch, and its targets; zeros where there are none."""
+    graph = model.trace(batch_size=batch, optimizer="adam", loss=loss).functions["train"]
+    rows = _rows({v.attrs["name"]: np.zeros(v.shape, v.dtype.working)
+                  for v in graph.leaves("input")})
+    return rows["x"], rows.get("y", np.zeros(batch, np.int64))
 
 
 def _rows(inputs: Arrays) -> dict[str, np.ndarray]:

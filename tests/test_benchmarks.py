@@ -6,6 +6,8 @@ import importlib
 import itertools
 import json
 import os
+import sys
+import time
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -14,6 +16,8 @@ import pytest
 
 from benchmarks import (
     gpu,
+    gpu_compiled,
+    gpu_models,
     gpu_parity,
     gpu_peers,
     gpu_predictions,
@@ -112,6 +116,38 @@ def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = next(tmp_path.glob("*.md")).read_text()
     assert text.count("| first | vulkan:0 | 1 x | 3 s |") == text.count("| second | vulkan:0 | 1 x | 3 s |") == 1
     assert "out of memory" not in text
+
+
+def test_compiling_is_limited() -> None:
+    """By a child, which ends with its own children; a failure is told by its last line."""
+    sleeps = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    begun = time.perf_counter()
+    assert gpu_compiled.refusal([sys.executable, "-c", sleeps], limit=0.5) == "did not compile in 0.5 s"
+    assert time.perf_counter() - begun < 20
+    assert gpu_compiled.refusal([sys.executable, "-c", "raise ValueError('no Triton')"]) == (
+        "failed: ValueError: no Triton")
+    assert gpu_compiled.refusal([sys.executable, "-c", ""]) == ""
+
+
+def test_what_did_not_compile_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "devices", lambda: [ListedDevice("cuda:0", "gpu", "one")])
+    monkeypatch.setattr(gpu_compiled, "refusal", lambda command: f"did not compile {command[-3:]} in 40 s")
+    runs, left_out = gpu_compiled.contestant("lenet", "train", (np.zeros((32, 3)), np.zeros(32)), lambda: None)
+    assert not runs
+    monkeypatch.setitem(gpu.KINDS, "models", gpu.KINDS["models"]._replace(cases=lambda d, z: [
+        Case("lenet, a step", lambda effort: Measured([], 0.0, "1 x", left_out=left_out))]))
+    assert gpu.main(["--quick", "--only", "models", "--out", str(tmp_path)]) == 0
+    text = next(tmp_path.glob("*.md")).read_text()
+    assert "lenet, a step, cuda:0: torch.compile did not compile ['lenet', 'train', '32'] in 40 s" in text
+
+
+def test_a_batch_for_the_compiling_child() -> None:
+    """The shapes are those of the step that is measured, so the compiled code is found again."""
+    from models import lenet
+
+    x, y = gpu_models.batch_of(lenet.build(), lenet.LOSS, 2)
+    inputs = lenet.build().compile("cpu", batch_size=2, optimizer="adam", loss=lenet.LOSS).executable.bind("train").inputs
+    assert (x.shape, y.shape, y.dtype) == (inputs["x"].shape, inputs["y"].shape, inputs["y"].dtype)
 
 
 def test_smoke_names_failures_and_continues(monkeypatch: pytest.MonkeyPatch,

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.machines.ptx.machine import check
 from tests.machines.ptx.memory import GlobalMemory
+from tests.machines.ptx.nvrtc import respelled
 from tests.machines.ptx.parse import Entry, Program, parse
 from tests.machines.ptx.tensor_maps import TensorMap
 
@@ -25,7 +26,7 @@ FREE = {"cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDe
 
 @functools.cache
 def parsed(text: str) -> Program:
-    program = parse(text)
+    program = parse(respelled(text) if "NVIDIA NVVM Compiler" in text else text)
     for entry in program.entries.values():
         check(entry)
     return program
