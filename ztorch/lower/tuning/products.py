@@ -295,11 +295,3 @@ DEEP_PRODUCT_SIZE = row(
 EVEN_PARTS = row(
     "EVEN_PARTS", 2, "times the parts",
     "the factor by which the number of parts may grow to make all parts equal", CHOSEN)
-SYMMETRIC_ROWS = row(
-    "SYMMETRIC_ROWS", 256, "rows",
-    "the fewest rows of a symmetric product that is computed in blocks",
-    "on Zen 4, a step of Muon for 512 x 784: 53.9 ms become 45.5 with 512, 40.6 with 256 or 128; "
-    "with 128 there are twice as many kernels")
-SYMMETRIC_DEPTH = row(
-    "SYMMETRIC_DEPTH", 128, "steps along k",
-    "the least depth of such a product: blocks are copied, and joined again", CHOSEN)
