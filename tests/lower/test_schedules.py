@@ -282,7 +282,8 @@ def test_rules_propose_for_every_kind_of_region() -> None:
     windows, narrow = (Graph({"y": ops.conv(leaf("input", "a", (1, 18, 18, n), f16), leaf(
         "input", "b", (3, 3, n, 64), f16))}) for n in (64, 32))
     wide = Graph({"y": ops.conv(leaf("input", "a", (1, 34, 34, 64), f32), leaf("state", "b", (3, 3, 64, 64), f32))})
-    for graph, limits in [*graphs, (halves, HOPPER), (large, TARGETS["cuda:sm_90a"].limits), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER),
+    deep = Graph({"y": ops.conv(leaf("input", "a", (8, 58, 58, 64), f32), leaf("input", "b", (3, 3, 64, 64), f32))})
+    for graph, limits in [*graphs, (deep, HOPPER), (halves, HOPPER), (large, TARGETS["cuda:sm_90a"].limits), (windows, HOPPER), (narrow, HOPPER), (scores, GROUPS), (short, HOPPER),
                           (trained, HOPPER), (trained, TARGETS["cuda:sm_80"].limits), (wide, TARGETS["avx2"].limits)]:
         for region in fuse(prepare(passes.run(graph), limits)):
             kinds.add(propose(region, limits).schedule.kind)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.winograd import BOUND, CASES, convolutions, right
 from tests.parity import HERE, NARROW, Job, Module, interpreted, plan_of
 from tests.workers_apart import of_worker
 from ztorch import Sequential, ops
@@ -22,44 +23,12 @@ from ztorch.lower.own_parts import own_parts
 from ztorch.lower.region_kernel import KernelStep
 from ztorch.lower.rewrites import winograd
 
-BOUND = 1e-5  # of the largest result: the promise of the performance guide
-
-# Sides that tiles of 4 fill and do not, channels and filters that vectors fill and do not, and borders
-# of which each side may have another: (images), (channels, filters), padding.
-CASES = (((1, 8, 8), (16, 16), "same"), ((2, 7, 9), (5, 19), "same"), ((1, 5, 6), (17, 3), "valid"),
-         ((1, 3, 4), (1, 2), "valid"), ((3, 4, 13), (8, 33), ((2, 0), (0, 2))), ((1, 2, 9), (2, 40), "same"))
-
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it does not pay: small shapes."""
     monkeypatch.setattr(winograd, "TRANSFORM_GAIN", 1e9)
     monkeypatch.setattr(winograd, "TRANSFORM_CHANNELS", 1)
-
-
-def convolutions(training: bool = False, cases: Any = CASES) -> Job:
-    """All cases in one graph, each with work that follows; kernels of the second half are states."""
-    rng, outputs, feeds = np.random.default_rng(7), {}, dict[Value, np.ndarray]()
-
-    def given(role: str, name: str, shape: tuple[int, ...]) -> Value:
-        v = leaf(role, name, shape, f32)
-        feeds[v] = rng.standard_normal(shape).astype(np.float32)
-        return v
-
-    for k, (image, (channels, filters), padding) in enumerate(cases):
-        x = given("input", f"x{k}", (*image, channels))
-        kernel = given("state" if k % 2 and not training else "input", f"k{k}", (3, 3, channels, filters))
-        y = ops.conv(x, kernel, padding=padding)
-        after = given("input", f"a{k}", y.shape)
-        y = outputs[f"y{k}"] = ops.relu(y + after) + ops.reshape(after, y.shape)
-        if training:
-            outputs[f"dx{k}"], outputs[f"dk{k}"] = gradients(ops.sum(y * after), [x, kernel])
-    return Job(Graph(outputs), feeds)
-
-
-def right(one: Job, results: list[np.ndarray]) -> None:
-    for got, wanted in zip(results, one.oracle(), strict=True):
-        assert np.abs(got - wanted).max() <= BOUND * np.abs(wanted).max()
 
 
 def kernels(y: Value, limits: Any) -> list[str]:

@@ -158,7 +158,7 @@ class Model(RunnableNetwork):
             matmul_precision: "float32"; "high": a device may compute float32 products from
                 operands split into two parts with 20 significant bits, if that is faster;
                 "tf32": a device may keep 10 mantissa bits of the operands of float32 products;
-                "exact": a CPU also does not transform convolutions,
+                "exact": float32, and convolutions are not transformed,
                 which saves multiplications at errors of a few millionths of the largest result.
                 Default: `"float32"`.
             sizes: The sizes of open axes, by name, such as `{"time": (64, 128)}`, or those of a

@@ -50,6 +50,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "grid_rows": (("team_rows", "team_ways"), ("width", "turns_held")),
     "grid_elements": (("threads", "width"),),
     "grid_transpose": (("threads", "edge"),),
+    "grid_winograd": (("threads", "width"),),
     "grid_recurrence": (("threads",),),
     "grid_attention": (("threads", "ways"), ("block", "step")),
     "grid_attention_matrix": (("subgroups", "high", "block"), ("stages", "held")),

@@ -14,16 +14,24 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.lanes import lanes_refusal
 from ztorch.lower.cpu.winograd_matrices import (
-    KERNEL_MATRIX,
     RESULT_MATRIX,
     TILE_MATRIX,
     Matrix,
     both_axes,
     transposed,
 )
+from ztorch.lower.cpu.winograd_points import (
+    at_point,
+    blocks_of,
+    channel_of,
+    store,
+    store_kernel,
+    store_kernel_slopes,
+    transform_of,
+)
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
-from ztorch.lower.loops import evaluate, spread, vectors
+from ztorch.lower.loops import spread, vectors
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import Region
 from ztorch.lower.rewrites.winograd import (
@@ -35,7 +43,6 @@ from ztorch.lower.rewrites.winograd import (
     SLOPES,
     TILE,
     TILES,
-    WINDOW,
 )
 from ztorch.lower.schedule import Schedule
 
@@ -54,27 +61,22 @@ class WinogradSchedule(Schedule):
         return f"{self.lanes}"
 
 
-def _main(region: Region) -> Value:
-    """The transform that a region is built around."""
-    return next(v for v in region.members if v.op.kind == KIND)
-
-
 def propose(region: Region, limits: Limits) -> WinogradSchedule:
     """All lanes."""
-    return WinogradSchedule(limits.lanes(_main(region).dtype))
+    return WinogradSchedule(limits.lanes(transform_of(region).dtype))
 
 
 def refusal(s: WinogradSchedule, region: Region, limits: Limits) -> str:
     """Why a region cannot have a schedule; empty if it can."""
-    return lanes_refusal(s.lanes, limits.lanes(_main(region).dtype))
+    return lanes_refusal(s.lanes, limits.lanes(transform_of(region).dtype))
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],
          limits: Limits, s: WinogradSchedule) -> None:
     """One transform. Workers share the channels of a kernel, or the tiles."""
-    v, e = _main(region), Emitter(b, memory, members=region.flat)
+    v, e = transform_of(region), Emitter(b, memory, members=region.flat)
     if v.op is AT_POINTS:
-        _kernel(e, v, target[v], limits, s.lanes)
+        _kernel(e, region, v, target, limits, s.lanes)
     elif v.op is TILES:
         _ImageTiles(v, target[v], limits, s.lanes, TILE, TILE_MATRIX).emit(e)
     elif v.op is SLOPES:
@@ -85,37 +87,22 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
         _Results(region, v, target, limits, s.lanes).emit(e)
 
 
-def _kernel(e: Emitter, v: Value, memory: str, limits: Limits, lanes: int) -> None:
+def _kernel(e: Emitter, region: Region, v: Value, target: Mapping[Value, str], limits: Limits,
+            lanes: int) -> None:
     """The transform of a kernel."""
-    [kernel] = v.args
-    channel, column = Var("c", kernel.shape[0] // WINDOW ** 2), Var("f", v.shape[-1])
+    channel, column = channel_of(v), Var("f", v.shape[-1])
     with e.b.loop(0, channel.extent, kind="parallel") as r:
         for scope, _ in vectors(e.within(bound={channel: r}), column, lanes):
-            at = [[scope.element(kernel, (Index.of(channel) + (i * WINDOW + j) * channel.extent,
-                                          Index.of(column))) for j in range(WINDOW)]
-                  for i in range(WINDOW)]
-            points = both_axes(scope.b, limits, KERNEL_MATRIX, at)
-            for k, x in enumerate(x for line in points for x in line):
-                position = Index(const=k), Index.of(channel), Index.of(column)
-                scope.store(memory, v, flatten(position, v.shape), x)
+            store_kernel(scope, region, v, target, limits, channel, column)
 
 
 def _kernel_slopes(e: Emitter, region: Region, v: Value, target: Mapping[Value, str],
                    limits: Limits, lanes: int) -> None:
-    """The gradient of a kernel from that of its transform, with the epilogue of each element."""
-    [products] = v.args
-    channel, column = Var("c", products.shape[1]), Var("f", v.shape[-1])
+    """The gradient of a kernel from that of its transform."""
+    channel, column = channel_of(v), Var("f", v.shape[-1])
     with e.b.loop(0, channel.extent, kind="parallel") as r:
         for scope, _ in vectors(e.within(bound={channel: r}), column, lanes):
-            points = [scope.element(products, (Index(const=k), Index.of(channel), Index.of(column)))
-                      for k in range(POINTS)]
-            lines = [points[k:k + TILE] for k in range(0, POINTS, TILE)]
-            slopes = both_axes(e.b, limits, transposed(KERNEL_MATRIX), lines)
-            for k, slope in enumerate(x for line in slopes for x in line):
-                inside = scope.within()
-                inside.here[v] = slope
-                at = flatten((Index.of(channel) + k * channel.extent, Index.of(column)), v.shape)
-                evaluate(inside, region.members, region, {region.outer: at}, target)
+            store_kernel_slopes(scope, region, v, target, limits, channel, column)
 
 
 class _ImageTiles:
@@ -147,7 +134,7 @@ class _ImageTiles:
         b, tiles = e.b, math.prod(a.extent for a in self.tile)
         local = "" if self.limits.mask_registers else b.memory(
             "tile", self.v.dtype, self.size ** 2 * self.lanes, "local", "rw")
-        most = HALVES if _blocks(self.v) == 1 else 1
+        most = HALVES if blocks_of(self.v) == 1 else 1
         shares = b.min(b.identity("workers"), most)
         with b.loop(0, b.mul(shares, tiles), kind="parallel") as t:
             scope = e.within(bound=spread(e, b.rem(t, tiles), self.tile))
@@ -214,7 +201,7 @@ class _ImageTiles:
                 values = both_axes(e.b, self.limits, self.matrix, elements,
                                    slice(half * rows, (half + 1) * rows))
                 for k, x in enumerate((x for line in values for x in line), half * rows * TILE):
-                    at = _at_point(self.v, k, self.tile, Index.of(self.column))
+                    at = at_point(self.v, k, self.tile, Index.of(self.column))
                     scope.store(self.memory, self.v, flatten(at, self.v.shape), x)
 
     def _inside(self, e: Emitter) -> Operand:
@@ -227,20 +214,6 @@ class _ImageTiles:
             if i.range[1] + self.size > n:
                 inside = b.and_(inside, b.le(e.value(i), n - self.size))
         return inside
-
-
-def _at_point(v: Value, k: int, tile: Sequence[Var], column: Index) -> tuple[Index, ...]:
-    """The position of point k of a tile in v: (points, tiles, columns), or blocks of them."""
-    number, tiles = flatten(map(Index.of, tile), [a.extent for a in tile]), math.prod(
-        a.extent for a in tile)
-    block = tiles // _blocks(v)
-    return (number // block, Index(const=k), number % block, column)[-v.rank:]
-
-
-def _blocks(v: Value) -> int:
-    """The number of blocks of tiles."""
-    *blocks, _, _, _ = v.shape  # points, tiles, columns
-    return math.prod(blocks)
 
 
 class _Results:
@@ -261,14 +234,14 @@ class _Results:
         inside the image applies the epilogue."""
         b, [products], (down, across) = e.b, self.v.args, self.inside
         n, y, x, i, j, f = (Index.of(a) for a in (*self.tile, down, across, self.column))
-        at = flatten((n, y * RESULTS + i, x * RESULTS + j, f), self.v.shape)
+        at = n, y * RESULTS + i, x * RESULTS + j, f
         array = b.memory("results", self.v.dtype, RESULTS ** 2 * self.lanes, "local", "rw")
         with b.loop(0, math.prod(a.extent for a in self.tile), kind="parallel") as t:
             bound = spread(e, t, self.tile)
             ends = [self._within(e, bound[a], n) for a, n in zip(
                 self.tile[1:], self.v.shape[1:], strict=False)]
             for scope, _ in vectors(e.within(bound=bound), self.column, self.lanes):
-                points = [scope.element(products, _at_point(products, k, self.tile, f))
+                points = [scope.element(products, at_point(products, k, self.tile, f))
                           for k in range(POINTS)]
                 lines = [points[k:k + TILE] for k in range(0, POINTS, TILE)]
                 results = both_axes(b, self.limits, RESULT_MATRIX, lines)
@@ -277,9 +250,8 @@ class _Results:
                 with b.loop(0, ends[0]) as row, b.loop(0, ends[1]) as column:
                     lane_scope = scope.within(bound={**scope.bound, down: row, across: column})
                     where = b.mul(b.add(b.mul(row, RESULTS), column), self.lanes)
-                    lane_scope.here[self.v] = b.load(array, where, lanes=self.lanes)
-                    evaluate(lane_scope, self.region.members, self.region, {self.region.outer: at},
-                             self.target)
+                    store(lane_scope, self.region, self.v, self.target, at,
+                          b.load(array, where, lanes=self.lanes))
 
     def _within(self, e: Emitter, tile: Operand, size: int) -> Operand | int:
         """The number of results of a tile that are inside an axis."""

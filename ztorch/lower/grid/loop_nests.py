@@ -27,6 +27,7 @@ from ztorch.lower.grid import (
     transpose,
     window_parts,
     window_tiles,
+    winograd,
 )
 from ztorch.lower.grid.parts import IN_PARTS
 from ztorch.lower.loop_nest import LoopNest
@@ -63,6 +64,8 @@ LOOP_NESTS: dict[str, tuple[LoopNest, ...]] = {
         LoopNest("cudnn", library_convolution.propose, library_convolution.refusal,
                  library_convolution.emit)),
     IN_PARTS.name: (_WINDOWS,),
+    "winograd": (
+        LoopNest("grid_winograd", winograd.propose, winograd.refusal, winograd.emit),),
     "recurrence": (
         LoopNest("grid_recurrence", recurring.propose, recurring.refusal, recurring.emit),),
     "threads": (

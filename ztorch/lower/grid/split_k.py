@@ -1,4 +1,4 @@
-"""Split-k: the number of parts along k into which products on a grid are divided."""
+"""Split-k: products on a grid divided along k into parts, and the number of parts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import math
 
 from ztorch.dtypes import f16
+from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits
@@ -15,6 +16,7 @@ from ztorch.lower.grid.thread_tiles import estimate
 from ztorch.lower.loops import summing
 from ztorch.lower.tuning import (
     ASYNC_TILES,
+    PRODUCT_DEPTH,
     SPLIT_DEEP,
     SPLIT_DEPTH,
     SPLIT_DEPTH_LARGE,
@@ -39,7 +41,7 @@ def parts_of(v: Value, grid: GridLimits, shape: MmaShape | None) -> int:
     """
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
     if shape is None or shape.split:
-        return _fastest(m, n, k, batch, grid, summing(v.dtype).bytes, shape)
+        return fastest(m, n, k, batch, grid, summing(v.dtype).bytes, shape)[1]
     usual = min(k // SPLIT_DEPTH, grid.compute_units // _tiles(m, n, SPLIT_TILE, SPLIT_TILE, batch))
     if shape.of.bits != f16.bits:
         return usual
@@ -55,6 +57,32 @@ def parts_of(v: Value, grid: GridLimits, shape: MmaShape | None) -> int:
     if k < SPLIT_DEEP and not few:
         return usual
     return max(usual, min(k // SPLIT_DEPTH_LARGE, groups * grid.compute_units // tiles))
+
+
+def short_parts(v: Value, grid: GridLimits) -> int:
+    """The number of parts of a product by threads whose sums are short; 0 if it has no parts of
+    equal length that are long enough."""
+    m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
+    least = math.ceil(k / PRODUCT_DEPTH)
+    if least == 1:
+        return 1
+    first = max(least, fastest(m, n, k, batch, grid, v.dtype.bytes, None)[1])
+    return next((p for p in range(first, k // SPLIT_DEPTH_THREADS + 1) if k % p == 0), 0)
+
+
+def cut_up(v: Value, parts: int) -> Value:
+    """Products of equal parts of k."""
+    (a, *others), (*batch, m, n) = v.args, v.shape
+    k, rank = a.shape[-1], len(batch)
+    order = (*range(rank), rank + 1, rank, rank + 2)
+    left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
+    rights = (OPS.reshape(b, (*batch, parts, k // parts, n)) for b in others)
+    return v.op(left, *rights, **{**v.attrs, "dtype": summing(v.dtype)})
+
+
+def summed(parts: Value, v: Value) -> Value:
+    """The sum of such products, in the dtype of v."""
+    return OPS.cast(OPS.sum(parts, axis=-3), v.dtype)
 
 
 @functools.cache
@@ -106,10 +134,14 @@ def _cycles(m: int, n: int, k: int, batch: int, parts: int, grid: GridLimits,
 
 
 @functools.cache
-def _fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
-             shape: MmaShape | None) -> int:
-    """The parts in which products by threads, or by matrix instructions, take the least time, with
-    that to add them up."""
+def fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
+            shape: MmaShape | None) -> tuple[float, int]:
+    """The least estimated time of products by threads, or by matrix instructions, in multiply-adds
+    of a unit, with that to add parts up; and the number of parts.
+
+    >>> fastest(64, 64, 4096, 1, GridLimits(), 4, None)[1]
+    16
+    """
     def time(parts: int) -> float:
         sizes = m, n, k // parts, batch * parts, grid
         least = estimate(*sizes, element, False)[0]
@@ -119,9 +151,9 @@ def _fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     each = element * grid.unit.f32 / (grid.unit.memory_bytes * grid.compute_units)  # of a number
     reading, adding = batch * (m + n) * k * each, batch * 2 * m * n * each
     most = min(k // SPLIT_DEPTH_THREADS, SPLIT_GROUPS * grid.compute_units)
-    times = {parts: max(reading, time(parts)) + (parts * adding + SPLIT_START if parts > 1 else 0)
-        for parts in range(1, most + 1) if k % parts == 0}
-    return min(times, key=lambda parts: times[parts], default=1)
+    times = ((max(reading, time(parts)) + (parts * adding + SPLIT_START if parts > 1 else 0), parts)
+             for parts in range(1, max(most, 1) + 1) if k % parts == 0)
+    return min(times)
 
 
 def _tiles(m: int, n: int, rows: int, columns: int, batch: int) -> int:

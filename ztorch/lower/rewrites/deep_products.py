@@ -22,7 +22,7 @@ from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
-from ztorch.lower.region import certain, view_of, without_copies
+from ztorch.lower.region import certain, view_of
 from ztorch.lower.rewrites.winograd import transformed_slope
 from ztorch.lower.tuning import (
     DEEP_PRODUCT_SIZE,
@@ -95,8 +95,7 @@ def in_sums(v: Value) -> tuple[DType, dict[str, Any]]:
 
 def _is_loop(v: Value, limits: Limits) -> bool:
     """Whether a loop can sum a product of large k, and nothing better is known."""
-    left = without_copies(v.args[0])
-    return _contiguous_along_k(v.args[0]) and transformed_slope(v, left, limits) is None
+    return _contiguous_along_k(v.args[0]) and transformed_slope(v, limits) is None
 
 
 def _contiguous_along_k(a: Value) -> bool:

@@ -23,12 +23,11 @@ from ztorch.lower.cpu.tiling import choose, copy_cycles, product_cycles
 from ztorch.lower.grid.mma import shape_for
 from ztorch.lower.grid.operands import has_border, is_copied
 from ztorch.lower.grid.pitches import Pitches
-from ztorch.lower.grid.split_k import parts_of
+from ztorch.lower.grid.split_k import cut_up, parts_of, short_parts, summed
 from ztorch.lower.grid.stream_tiles import gains_over_parts
 from ztorch.lower.grid.window_axes import seen_through
 from ztorch.lower.grid.window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
-from ztorch.lower.loops import summing
 from ztorch.lower.region import COPY, view_of, without_copies
 from ztorch.lower.rewrites.chained import sums_over_k
 from ztorch.lower.rewrites.deep_products import depth_of_parts, in_sums, is_deep
@@ -38,7 +37,7 @@ from ztorch.lower.rewrites.quantized_products import of_integers
 from ztorch.lower.rewrites.split_floats import SplitFloats
 from ztorch.lower.rewrites.split_reductions import split_reduction, widened
 from ztorch.lower.rewrites.split_windows import SplitWindows
-from ztorch.lower.rewrites.winograd import KERNEL_SLOPES, RESULTS_OF, transformed, transformed_slope
+from ztorch.lower.rewrites.winograd import transformed
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
     COPY_GAIN,
@@ -83,20 +82,18 @@ class ProductRewrites:
             y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1), limits.grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
         if limits.grid is not None:
-            return self._on_grid(v, limits.grid)
+            by_threads = not self.in_chains and shape_for(v, limits) is None
+            at_points = (transformed(v, fixed, limits, self.prepared, self._deep)
+                         if by_threads else None)
+            return self._on_grid(v, limits.grid) if at_points is None else at_points
         if not fixed and (sums := _sums_along_rows(v, limits)) is not None:
             return sums
         if limits.lanes(v.dtype) == 1:
             return _product_of(v, COPY(a) if access_pattern(a) is None else a,
                                COPY(b) if offsets_of(b) is None else b)
-        if (parts := transformed(v, without_copies(a), fixed, limits)) is not None:
-            left, right, image = parts
-            at_points = self.prepared(v.op(left, right), fixed)
-            return OPS.reshape(RESULTS_OF(at_points, shape=image), v.shape)
-        if (slopes := transformed_slope(v, without_copies(a), limits)) is not None:
-            is_long = slopes[0].shape[-1] >= 2 * PRODUCT_DEPTH
-            prepared = self._in_parts if is_long else self.prepared
-            return KERNEL_SLOPES(prepared(v.op(*slopes), False))
+        at_points = transformed(v, fixed, limits, self.prepared, self._deep)
+        if at_points is not None:
+            return at_points
         total = of_integers(v, lambda part: self.prepared(part, fixed))
         if total is None and is_deep(v):
             return self._in_parts(v, fixed)
@@ -132,6 +129,15 @@ class ProductRewrites:
         if (b, columns) not in self.packed:  # several products may have the same right operand
             self.packed[b, columns] = pack(b, columns)
         return self.packed[b, columns]
+
+    def _deep(self, v: Value, fixed: bool) -> Value:
+        """A product of transformed numbers, whose sums are short: errors of sums are magnified."""
+        k, grid = v.args[0].shape[-1], self.limits.grid
+        if grid is None:
+            return self._in_parts(v, fixed) if k >= 2 * PRODUCT_DEPTH else self.prepared(v, fixed)
+        parts = short_parts(v, grid)
+        return summed(self.prepared(cut_up(v, parts), fixed), v) if parts > 1 else (
+            self.prepared(v, fixed))
 
     def _in_parts(self, v: Value, fixed: bool) -> Value:
         """A product of large k as a sum of products whose operands fit the caches. The split
@@ -172,8 +178,8 @@ class ProductRewrites:
         k = v.args[0].shape[-1]
         most_parts = parts_of(v, grid, shape_for(v, self.limits))
         parts = next((p for p in range(most_parts, 1, -1) if k % p == 0), 1)
-        cut_up = v if parts == 1 else _cut_up(v, parts)
-        return v if parts == 1 or gains_over_parts(v, cut_up, self.limits) else _summed(cut_up, v)
+        divided = v if parts == 1 else cut_up(v, parts)
+        return v if parts == 1 or gains_over_parts(v, divided, self.limits) else summed(divided, v)
 
     def _in_16_bits(self, v: Value) -> Value:
         """The product with operands in 16 bits, if that is exact for both."""
@@ -211,7 +217,7 @@ class ProductRewrites:
         images = cut[1].k[0].extent if deep else 1
         best: tuple[float, Value] | None = None
         for parts in (p for p in range(1, images + 1) if images % p == 0):
-            part = _cut_up(product, parts) if parts > 1 else product
+            part = cut_up(product, parts) if parts > 1 else product
             own_cut = cut_of(part, self.limits)
             estimate = estimated(part, *own_cut, self.limits) if own_cut else None
             if estimate is None or (not deep and k >= 2 * SPLIT_DEPTH and (
@@ -220,23 +226,8 @@ class ProductRewrites:
             adding = parts * m * n * 2 * f32.bytes / (grid.unit.l2_bytes * grid.compute_units)
             time = estimate.cycles + (adding if parts > 1 else 0)
             if best is None or time < best[0]:
-                best = time, _summed(part, v) if parts > 1 else part
+                best = time, summed(part, v) if parts > 1 else part
         return best[1] if best else None
-
-
-def _cut_up(v: Value, parts: int) -> Value:
-    """Products of equal parts of k."""
-    (a, *others), (*batch, m, n) = v.args, v.shape
-    k, rank = a.shape[-1], len(batch)
-    order = (*range(rank), rank + 1, rank, rank + 2)
-    left = OPS.transpose(OPS.reshape(a, (*batch, m, parts, k // parts)), order)
-    rights = (OPS.reshape(b, (*batch, parts, k // parts, n)) for b in others)
-    return v.op(left, *rights, **{**v.attrs, "dtype": summing(v.dtype)})
-
-
-def _summed(parts: Value, v: Value) -> Value:
-    """The sum of such products, in the dtype of v."""
-    return OPS.cast(OPS.sum(parts, axis=-3), v.dtype)
 
 
 def _sums_along_rows(v: Value, limits: Limits) -> Value | None:

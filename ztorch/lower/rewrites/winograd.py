@@ -16,16 +16,19 @@ integers, but errors four times as large.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ztorch.dtypes import DType, f32
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Op, Value, not_evaluated
-from ztorch.ir.limits import Limits
+from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.cpu.tiling import product_cycles
+from ztorch.lower.grid.split_k import short_parts
+from ztorch.lower.grid.winograd_time import pays
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
-from ztorch.lower.region import COPY, is_view, view_of
+from ztorch.lower.region import COPY, is_view, view_of, without_copies
 from ztorch.lower.tuning import (
     PAGE_BYTES,
     TRANSFORM_CHANNELS,
@@ -38,6 +41,8 @@ from ztorch.lower.tuning import (
 )
 
 Shape = tuple[int, ...]
+Sizes = tuple[int, int, int]  # of a product: m, n, k
+Prepared = Callable[[Value, bool], Value]  # a product for tiles; whether its right operand is fixed
 
 WINDOW, RESULTS = 3, TRANSFORM_RESULTS  # elements of a window, results of a tile: along each axis
 TILE = WINDOW + RESULTS - 1  # elements of a tile, and points, along each axis
@@ -112,56 +117,56 @@ class _Convolution:
         return max((n for n in range(1, lines + 1)
                     if lines % n == 0 and self.tiles // n >= least), default=1)
 
-    def pays(self, plain: tuple[int, int, int], at_point: tuple[int, int, int], fixed: bool,
-             limits: Limits) -> bool:
+    def pays(self, plain: Sizes, at_point: Sizes, fixed: bool, limits: Limits) -> bool:
         """Whether its transform is faster: a product m x n x k becomes one `at_point` each."""
         channels = self.image.shape[-1]
         if min(channels, self.filters) < TRANSFORM_CHANNELS:
             return False
+        if limits.grid is not None:
+            return self._pays_on_grid(plain, at_point, fixed, limits.grid)
         products = POINTS * product_cycles(*at_point, limits, f32)
         after = products + _transforms_cycles(self.tiles, channels, self.filters, fixed, limits)
         return after <= TRANSFORM_GAIN * product_cycles(*plain, limits, f32)
 
+    def _pays_on_grid(self, plain: Sizes, at_point: Sizes, fixed: bool, grid: GridLimits) -> bool:
+        """The same on a grid, whose buffers hold all points of the image and of the result."""
+        channels, kernel = self.image.shape[-1], self.image.shape[-1] * self.filters
+        most = min(grid.max_buffer_elements, grid.max_buffer_bytes // f32.bytes)
+        if POINTS * self.tiles * max(channels, self.filters) > most:
+            return False
+        untransformed = self.image.size + math.prod(self.shape) + (not fixed) * WINDOW**2 * kernel
+        transformed = POINTS * (self.tiles * (channels + self.filters) + kernel)
+        return pays(plain, at_point, POINTS, untransformed, transformed, 2 + (not fixed), grid)
 
-def transformed(v: Value, left: Value, fixed: bool,
-                limits: Limits) -> tuple[Value, Value, Shape] | None:
-    """The transformed operands of a convolution, and the shape of its result; None if v is no such
-    convolution, or if the transform does not pay.
+
+def transformed(v: Value, fixed: bool, limits: Limits, prepared: Prepared,
+                deep: Prepared) -> Value | None:
+    """A convolution, or the gradient of its kernel, as products of transformed operands; None if it
+    is another product, or if the transforms do not pay.
 
     Args:
-        v: A product, which may be one of windows and a kernel.
-        left: Its left operand as views alone, without copies.
-        fixed: Whether the kernel is the same in every call.
+        v: A product, which may be one of windows and a kernel, or of transposed windows and slopes.
+        fixed: Whether the right operand is the same in every call.
         limits: The limits of the machine.
+        prepared: Prepares the product at all points.
+        deep: Prepares one of many steps along k, as a sum of parts.
     """
-    image = _image_of(v, left) if limits.transforms and v.dtype is f32 and v.rank == 2 else None
-    if image is None:
-        return None
-    (m, filters), depth, channels = v.shape, left.shape[1], image.shape[-1]
-    convolution = _Convolution(image, filters)
-    if not convolution.pays((m, filters, depth), (convolution.tiles, filters, channels), fixed,
-                            limits):
-        return None
-    kernel, rows = _by_positions(v.args[1]), _padded_rows(channels, filters)
-    at_points = _first_rows(AT_POINTS(kernel, rows=rows), channels)
-    blocks = convolution.blocks(limits) if fixed else 1
-    if blocks > 1:
-        at_points = OPS.broadcast_to(at_points, (blocks, *at_points.shape))
-    return _tiles(image, *convolution.places, blocks), at_points, convolution.shape
+    if (product := transformed_slope(v, limits)) is not None:
+        return KERNEL_SLOPES(deep(product, False))
+    image = _image_of(v, without_copies(v.args[0]), limits)
+    return None if image is None else _results(v, image, fixed, limits, prepared)
 
 
-def transformed_slope(v: Value, left: Value, limits: Limits) -> tuple[Value, Value] | None:
-    """The transformed operands of the product that is the gradient of a convolution's kernel; None
-    if v is no such product, or if the transform does not pay.
+def transformed_slope(v: Value, limits: Limits) -> Value | None:
+    """The gradient of a kernel as a product of transformed operands; None if v is no such product,
+    or if the transforms do not pay.
 
     Args:
         v: A product, which may be one of transposed windows and slopes.
-        left: Its left operand as views alone, without copies.
         limits: The limits of the machine.
     """
-    if not limits.transforms or v.dtype is not f32 or v.rank != 2:
-        return None
-    image = _image_of(v, OPS.transpose(left))
+    left = without_copies(v.args[0])
+    image = _image_of(v, OPS.transpose(left), limits) if v.rank == 2 else None
     if image is None:
         return None
     (m, filters), depth, channels = v.shape, left.shape[1], image.shape[-1]
@@ -171,15 +176,34 @@ def transformed_slope(v: Value, left: Value, limits: Limits) -> tuple[Value, Val
         return None
     slopes, (down, across) = OPS.reshape(v.args[1], convolution.shape), convolution.places
     at_points = SLOPES(slopes if _is_channels_last(slopes) else COPY(slopes), low=(0, 0), down=down,
-                       across=across, rows=_padded_rows(convolution.tiles, filters))
-    return (OPS.transpose(_tiles(image, down, across), (0, 2, 1)),
-            _first_rows(at_points, convolution.tiles))
+                       across=across, rows=_padded_rows(convolution.tiles, filters, limits))
+    tiles = OPS.transpose(_tiles(image, down, across, limits), (0, 2, 1))
+    product = v.op(tiles, _first_rows(at_points, convolution.tiles))
+    return product if limits.grid is None or short_parts(product, limits.grid) else None
 
 
-def _padded_rows(rows: int, columns: int) -> int:
-    """The rows at each point, padded so that the stride between points is not a multiple of the
-    page size, which would cause conflict misses."""
-    return rows + (rows * columns * f32.bytes % PAGE_BYTES == 0)
+def _results(v: Value, image: Value, fixed: bool, limits: Limits,
+             prepared: Prepared) -> Value | None:
+    """A convolution of an image by transforms, if they pay."""
+    (m, filters), depth, channels = v.shape, v.args[0].shape[1], image.shape[-1]
+    convolution = _Convolution(image, filters)
+    if not convolution.pays((m, filters, depth), (convolution.tiles, filters, channels), fixed,
+                            limits):
+        return None
+    kernel, rows = _by_positions(v.args[1]), _padded_rows(channels, filters, limits)
+    at_points = _first_rows(AT_POINTS(kernel, rows=rows), channels)
+    blocks = convolution.blocks(limits) if fixed and limits.grid is None else 1
+    if blocks > 1:
+        at_points = OPS.broadcast_to(at_points, (blocks, *at_points.shape))
+    tiles = _tiles(image, *convolution.places, limits, blocks)
+    products = prepared(v.op(tiles, at_points), fixed)
+    return OPS.reshape(RESULTS_OF(products, shape=convolution.shape), v.shape)
+
+
+def _padded_rows(rows: int, columns: int, limits: Limits) -> int:
+    """The rows at each point, padded on a processor so that the stride between points is not a
+    multiple of the page size, which would cause conflict misses."""
+    return rows + (limits.grid is None and rows * columns * f32.bytes % PAGE_BYTES == 0)
 
 
 def _first_rows(at_points: Value, rows: int) -> Value:
@@ -189,11 +213,14 @@ def _first_rows(at_points: Value, rows: int) -> Value:
         at_points, (0,) * len(shape), (1,) * len(shape), shape)
 
 
-def _image_of(v: Value, left: Value) -> Value | None:
-    """The image whose 3 x 3 windows with stride 1 are the left operand; None if it is another."""
+def _image_of(v: Value, left: Value, limits: Limits) -> Value | None:
+    """The image whose 3 x 3 windows with stride 1 are the left operand of a product in float32;
+    None if it is another, or if the user forbids transforms."""
+    if not limits.transforms or v.dtype is not f32 or v.rank != 2:
+        return None
     rows, depth = left.shape
     first = view_of(left, (Index(), Index()))
-    if first is None or first[0].rank != len(IMAGE) or not all(a.dtype is v.dtype for a in v.args):
+    if first is None or first[0].rank != len(IMAGE) or any(a.dtype is not f32 for a in v.args):
         return None
     image = first[0]
     batch, height, width, channels = image.shape
@@ -215,7 +242,7 @@ def _by_positions(kernel: Value) -> Value:
     return kernel if contiguous or not is_view(kernel) else COPY(kernel)
 
 
-def _tiles(image: Value, down: int, across: int, blocks: int = 1) -> Value:
+def _tiles(image: Value, down: int, across: int, limits: Limits, blocks: int = 1) -> Value:
     """The transformed tiles of an image, in blocks. Elements outside the image are zeros."""
     low = (0,) * len(IMAGE)
     if image.op.name == "pad" and not is_view(image) and not image.attrs["value"] and (
@@ -223,7 +250,8 @@ def _tiles(image: Value, down: int, across: int, blocks: int = 1) -> Value:
         [image], low = image.args, image.attrs["low"]
     tiles = image.shape[0] * down * across // blocks
     at_points = TILES(image if _is_channels_last(image) else COPY(image), low=low[1:-1], down=down,
-                      across=across, rows=_padded_rows(tiles, image.shape[-1]), blocks=blocks)
+                      across=across, blocks=blocks,
+                      rows=_padded_rows(tiles, image.shape[-1], limits))
     return _first_rows(at_points, tiles)
 
 

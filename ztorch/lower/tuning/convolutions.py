@@ -1,4 +1,4 @@
-"""Convolutions on a processor: Winograd transforms, sums over sliding windows, correlations."""
+"""Convolutions: Winograd transforms; on a processor products and sums of windows, correlations."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ TRANSFORM_TILES = row(
     "TRANSFORM_TILES", 16, "tiles",
     "the fewest tiles of a block, if there are twice as many",
     "the rows of a register tile on AVX-512")
+TRANSFORM_THREADS = row(
+    "TRANSFORM_THREADS", 128, "threads",
+    "the threads of a workgroup that transforms tiles on a grid: each holds all points of one",
+    CHOSEN)
 
 # -- products of windows ---------------------------------------------------------------------------
 
