@@ -64,9 +64,9 @@ class RolesTile(AsyncTile):
     def cluster(self) -> int:
         return self.cluster_rows * self.cluster_columns
 
-    def count(self, product: Value) -> int:
-        """The number of tiles of a product, with empty ones of the last clusters."""
-        *batch, m, n = product.shape
+    def count_of(self, product: tuple[int, ...]) -> int:
+        """The number of tiles of a product of a shape, with empty ones of the last clusters."""
+        *batch, m, n = product
         down, along = self.cluster_rows, self.cluster_columns
         return (math.prod(batch) * math.ceil(m / self.rows / down) * down
                 * math.ceil(n / self.columns / along) * along)
@@ -171,21 +171,21 @@ def propose(region: Region, limits: Limits) -> GridRolesSchedule | None:
     product, grid = product_of(region), limits.grid
     assert grid is not None
     rows, columns = like.tile_rows, like.tile_columns
-    tile = in_clusters(rows, columns, product, cut[0], grid)
-    several = tile.count(product) > grid.compute_units  # tiles of a workgroup
-    staged = staged_tile(tile, grid, product.args[0].shape[-1], several)
+    k = product.args[0].shape[-1]
+    tile = in_clusters(rows, columns, product.shape, k, cut[0], grid)
+    several = tile.count_of(product.shape) > grid.compute_units  # tiles of a workgroup
+    staged = staged_tile(tile, grid, k, several)
     return None if staged is None else GridRolesSchedule(
         rows, columns, staged.stages, staged.bands, tile.cluster_rows, tile.cluster_columns)
 
 
-def in_clusters(rows: int, columns: int, product: Value, shape: MmaShape, grid: GridLimits
-                ) -> RolesTile:
-    """A tile in the best clusters, with the fewest stages."""
+def in_clusters(rows: int, columns: int, of: tuple[int, ...], k: int, shape: MmaShape,
+                grid: GridLimits) -> RolesTile:
+    """A tile of a product of a shape in the best clusters, with the fewest stages."""
     tile = tile_of(GridRolesSchedule(rows, columns, ROLES_STAGES_LEAST, 1, 1, 1), shape, grid)
-    # A tile of one strip waits for its epilogue; faster copies of strips gain nothing.
-    if grid.compute_units > 1 and product.args[0].shape[-1] > tile.depth:
-        return clustered(tile, lambda t: t.count(product), can_share, grid)
-    return tile
+    if grid.compute_units == 1 or k <= tile.depth:  # one strip waits for its epilogue anyway
+        return tile
+    return clustered(tile, lambda t: t.count_of(of), can_share, grid)
 
 
 def clustered(tile: Staged, count: Callable[[Staged], int], shares: Callable[[Staged], bool],

@@ -35,7 +35,7 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     cut, product, grid = cut_of(region, limits), product_of(region), limits.grid
     assert cut is not None and grid is not None
     tile = tile_of(s, cut[0], grid)
-    shares = shares_of(s, tile, product, grid)
+    shares = shares_of(s, tile, product.shape, product.args[0].shape[-1], grid)
     b.cluster, groups = tile.cluster, shares.clusters * tile.cluster
     b.memory(PARTS, f32, groups * tile.rows * tile.columns, access="rw")
     b.memory(SIGNALS, u32, groups, access="rw")

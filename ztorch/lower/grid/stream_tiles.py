@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass, replace
@@ -60,10 +61,19 @@ class Shares(NamedTuple):
         return self.tiles * self.strips
 
 
-def shares_of(s: GridStreamSchedule, tile: RolesTile, product: Value, grid: GridLimits) -> Shares:
+class Sizes(NamedTuple):
+    """What the time of a product depends on."""
+
+    of: tuple[int, ...]  # the shape of the product
+    k: int
+    nbytes: int  # of an element of the product
+    shape: MmaShape  # of the machine's instructions
+
+
+def shares_of(s: GridStreamSchedule, tile: RolesTile, of: tuple[int, ...], k: int,
+              grid: GridLimits) -> Shares:
     """As many clusters as can run at once, or as there are strips."""
-    count = tile.count(product) // tile.cluster
-    strips = math.ceil(product.args[0].shape[-1] / tile.depth)
+    count, strips = tile.count_of(of) // tile.cluster, math.ceil(k / tile.depth)
     most = clusters_at_once(grid, tile.cluster)
     clusters = most if s.whole else min(most, count * strips)
     return Shares(count - s.whole * clusters, strips, clusters, s.whole)
@@ -71,9 +81,17 @@ def shares_of(s: GridStreamSchedule, tile: RolesTile, product: Value, grid: Grid
 
 def propose(region: Region, limits: Limits) -> GridStreamSchedule | None:
     """The tile that takes the least time."""
-    cut = None if _refusal_here(limits) else cut_of(region, limits)
-    best = None if cut is None else _fastest(product_of(region), cut[0], limits)
+    sizes = _sizes(product_of(region), limits)
+    best = None if sizes is None else _fastest(sizes, limits)
     return None if best is None or refusal(best[1], region, limits) else best[1]
+
+
+def _sizes(product: Value, limits: Limits) -> Sizes | None:
+    """None if this target or its instructions have no signals or no asynchronous products."""
+    shape = None if _refusal_here(limits) else asynchronous.async_shape(product, limits)
+    if shape is None:
+        return None
+    return Sizes(product.shape, product.args[0].shape[-1], product.dtype.bytes, shape)
 
 
 def refusal(s: GridStreamSchedule, region: Region, limits: Limits) -> str:
@@ -84,11 +102,13 @@ def refusal(s: GridStreamSchedule, region: Region, limits: Limits) -> str:
         return why
     product = product_of(region)
     tile = role_tiles.tile_of(s, cut[0], limits.grid)
-    return _refusal_shares(s, tile, shares_of(s, tile, product, limits.grid), limits)
+    shares = shares_of(s, tile, product.shape, product.args[0].shape[-1], limits.grid)
+    return _refusal_shares(s, tile, shares, limits)
 
 
 def _refusal_here(limits: Limits) -> str:
-    able = limits.grid is not None and limits.grid.launch_barriers and limits.grid.mma_layout
+    grid = limits.grid
+    able = grid is not None and grid.launch_barriers and grid.mma_layout and grid.tile_copies
     return "" if able else "this target has no signals between workgroups"
 
 
@@ -123,49 +143,52 @@ def gains_over_parts(product: Value, parts: Value, limits: Limits) -> bool:
 
 def _gains(product: Value, other: Value, more: float, limits: Limits) -> bool:
     """Whether shared tiles of a product take less time than whole ones of another, and `more`."""
-    cut = None if _refusal_here(limits) else cut_of_product(product, limits)
-    best = None if cut is None else _fastest(product, cut[0], limits)
-    return cut is not None and best is not None and best[0] < (1 - STREAM_GAIN) * (
-        more + _whole_cycles(other, cut[0], limits))
+    sizes, others = (_sizes(v, limits) for v in (product, other))
+    best = None if sizes is None else _fastest(sizes, limits)
+    if best is None or others is None or best[0] >= (1 - STREAM_GAIN) * (
+            more + _whole_cycles(others, limits)):
+        return False
+    return cut_of_product(product, limits) is not None
 
 
-def _whole_cycles(product: Value, shape: MmaShape, limits: Limits) -> float:
+@functools.cache
+def _whole_cycles(sizes: Sizes, limits: Limits) -> float:
     """The estimated cycles of whole tiles, round after round."""
-    (*batch, m, n), k, grid = product.shape, product.args[0].shape[-1], limits.grid
+    (*batch, m, n), k, nbytes, shape = sizes
+    grid = limits.grid
     assert grid is not None
     chosen = asynchronous.choose(m, n, k, math.prod(batch), grid, shape)
     if chosen is None:
         return 0.0
-    tile = role_tiles.in_clusters(chosen[1].rows, chosen[1].columns, product, shape, grid)
-    rounds = math.ceil(tile.count(product) / tile.cluster / clusters_at_once(grid, tile.cluster))
-    products, copies, finish = _rates(tile, grid)
-    strips = math.ceil(k / tile.depth)
-    return rounds * max(strips * products + finish, strips * copies)
+    tile = role_tiles.in_clusters(chosen[1].rows, chosen[1].columns, sizes.of, k, shape, grid)
+    rounds = math.ceil(tile.count_of(sizes.of) / tile.cluster / clusters_at_once(
+        grid, tile.cluster))
+    return _busy_cycles(tile, rounds * math.ceil(k / tile.depth), rounds, nbytes, grid)
 
 
-def _fastest(product: Value, shape: MmaShape, limits: Limits
-             ) -> tuple[float, GridStreamSchedule] | None:
+@functools.cache
+def _fastest(sizes: Sizes, limits: Limits) -> tuple[float, GridStreamSchedule] | None:
     """The estimated cycles with shared tiles, and the schedule; None where subgroups multiply
     faster than workgroups with roles."""
-    (*batch, m, n), k, grid = product.shape, product.args[0].shape[-1], limits.grid
+    (of, k, nbytes, shape), grid, best = sizes, limits.grid, None
     assert grid is not None
-    sizes, best = (m, n, k, math.prod(batch), grid, shape), None
-    chosen = asynchronous.choose(*sizes)
-    if chosen is None or mma.choose(*sizes, chosen[0]):
+    *batch, m, n = of
+    chosen = asynchronous.choose(m, n, k, math.prod(batch), grid, shape)
+    if chosen is None or mma.choose(m, n, k, math.prod(batch), grid, shape, chosen[0]):
         return None
     for (rows, columns), cluster in itertools.product(ASYNC_TILES, range(1, MOST_CLUSTER + 1)):
         s = GridStreamSchedule(rows, columns, ROLES_STAGES_LEAST, 1, cluster, 1, 0)
         tile = role_tiles.tile_of(s, shape, grid)
-        rounds = tile.count(product) // (cluster * clusters_at_once(grid, cluster))
+        rounds = tile.count_of(of) // (cluster * clusters_at_once(grid, cluster))
         # Each workgroup has more than one shared tile then, so few tiles have more than two parts.
         s = replace(s, whole=max(0, rounds - 1))
-        shares = shares_of(s, tile, product, grid)
-        empty = tile.count(product) > replace(tile, cluster_rows=1).count(product)
+        shares = shares_of(s, tile, of, k, grid)
+        empty = tile.count_of(of) > replace(tile, cluster_rows=1).count_of(of)
         small = shares.all_strips < STREAM_STRIPS * shares.clusters
         if empty or small or _refusal_shares(s, tile, shares, limits) or (
                 role_tiles.refusal_roles(tile, limits)):
             continue
-        cycles = _shared_cycles(tile, shares, grid)
+        cycles = _shared_cycles(tile, shares, nbytes, grid)
         if best is None or cycles < best[0]:
             best = cycles, s, tile, shares
     if best is None:
@@ -177,15 +200,16 @@ def _fastest(product: Value, shape: MmaShape, limits: Limits
     return cycles, replace(s, stages=staged.stages, epilogue_bands=staged.bands)
 
 
-def _shared_cycles(tile: RolesTile, shares: Shares, grid: GridLimits) -> float:
+def _shared_cycles(tile: RolesTile, shares: Shares, nbytes: int, grid: GridLimits) -> float:
     """With shared tiles. All units are busy to the end, and then the workgroups of each tile meet.
     Parts are written to the shared cache and read from it."""
     part, size = shares.all_strips / shares.clusters, tile.rows * tile.columns * f32.bytes
+    # Parts that the last tile of a workgroup lacks.
     others = max(_others(shares, n) for n in range(shares.tiles)) if part < shares.strips else 1
     meeting = others * STREAM_SIGNAL + (1 + others) * size / CHAIN_UNIT_BYTES
-    products, copies, finish = _rates(tile, grid)
     strips = part + shares.whole * shares.strips
-    return strips * max(products, copies) + meeting + finish + STREAM_GAPS
+    busy = _busy_cycles(tile, strips, max(1.0, strips / shares.strips), nbytes, grid)
+    return busy + meeting + STREAM_GAPS
 
 
 def _others(shares: Shares, tile: int) -> int:
@@ -195,12 +219,14 @@ def _others(shares: Shares, tile: int) -> int:
     return last - first
 
 
-def _rates(tile: RolesTile, grid: GridLimits) -> tuple[float, float, float]:
-    """The cycles in which a unit multiplies a strip, gets one from the shared cache, and finishes a
-    tile, which passes through shared memory."""
+def _busy_cycles(tile: RolesTile, strips: float, tiles: float, nbytes: int, grid: GridLimits
+                 ) -> float:
+    """The cycles in which a unit multiplies so many strips and finishes so many tiles, which pass
+    through shared memory, or those in which the shared cache brings and takes their bytes."""
     rate = grid.unit.tf32 if tile.shape.mantissa_bits else grid.unit.products
     copied = (tile.rows / tile.cluster_columns + tile.columns / tile.cluster_rows) * (
         tile.depth * tile.shape.of.bytes)
     size = tile.rows * tile.columns
-    return (size * tile.depth / rate, copied / grid.unit.l2_bytes,
-            2 * size * tile.shape.into.bytes / grid.unit.shared_bytes)
+    finish = 2 * size * tile.shape.into.bytes / grid.unit.shared_bytes
+    return max(strips * size * tile.depth / rate + tiles * finish,
+               (strips * copied + tiles * size * nbytes) / grid.unit.l2_bytes)

@@ -240,7 +240,7 @@ STREAM_GAPS = row(
     "as in machines/gpus.py: neither that launch nor the next one starts early")
 STREAM_GAIN = row(
     "STREAM_GAIN", 0.05, "share of the time", "what shared tiles must gain at least",
-    "predicted for an H200: what is chosen so takes 0.62 to 0.97 of the time")
+    "predicted for an H200: what is chosen so takes 0.62 to 0.90 of the time")
 PRODUCER_REGISTERS = row(
     "PRODUCER_REGISTERS", 40, "registers",
     "registers of a thread that only copies",
