@@ -14,17 +14,26 @@ import ztorch as zt
 from benchmarks import gpu_smoke
 from tests.cases.pretended_cuda import close, install
 from tests.machines.fake_cuda import FakeCuda
-from tests.machines.fake_cudnn import DATA_GRADIENT, FORWARD, FakeCudnn, forward_of
+from tests.machines.fake_cudnn import (
+    FILTER_GRADIENT,
+    FORWARD,
+    IMAGE_GRADIENT,
+    FakeCudnn,
+    filter_gradient_of,
+    forward_of,
+)
 from tests.tune.small_models import L
 from ztorch.abi import LIBRARY_CALL
-from ztorch.backends import cublaslt, cudnn, registry
-from ztorch.backends.cudnn_convolutions import ConvolutionCall, LoadedConvolution
-from ztorch.compile import tuned_files
+from ztorch.backends import cublaslt, cudnn
+from ztorch.compile import pipeline, tuned_files
 from ztorch.compile.explained import scheduled
 from ztorch.compile.targeting import target_for
 from ztorch.compile.tuned_files import TunedKernel, machine_of
-from ztorch.dtypes import DType, bf16, f16, from_storage, to_storage
+from ztorch.dtypes import f32
 from ztorch.errors import DeviceError
+from ztorch.graph.autodiff import gradients
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.value import Graph
 from ztorch.lower import nests
 from ztorch.lower.rewrites import library_convolutions
 from ztorch.runtime.devices import devices, library_versions, resolve
@@ -139,9 +148,43 @@ def trained(measures: bool) -> tuple[list[np.ndarray], int]:
 def test_gradients_of_images(library: FakeCudnn) -> None:
     """A convolution with a mirrored window is the operation of that name, with filters as they are."""
     (ours, _), (theirs, taken) = trained(False), trained(True)
-    assert taken >= 2 and {operation for operation, _ in library.convolutions} == {FORWARD, DATA_GRADIENT}
+    assert taken >= 2 and {operation for operation, _ in library.convolutions} == {FORWARD, IMAGE_GRADIENT}
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
+
+
+SLOPES: dict[str, Any] = {  # of filters: arguments of the convolution, strides, dilations, borders; rows may be left over
+    "plain": ({}, (1, 1), (1, 1), (0, 0), (0, 0)),
+    "borders": ({"padding": "same"}, (1, 1), (1, 1), (1, 1), (1, 1)),
+    "strides": ({"strides": 2}, (2, 2), (1, 1), (0, 0), (0, 0)),
+    "dilation": ({"dilation_rate": 2}, (1, 1), (2, 2), (0, 0), (0, 0))}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("reads_any", [False, True], ids=["copied filters", "filters in place"])
+def test_gradients_of_filters(library: FakeCudnn, name: str, reads_any: bool) -> None:
+    """A product of transposed windows with slopes is the operation of that name."""
+    library.read_any_filters(reads_any)
+    options, *how = SLOPES[name]
+    x, w = leaf("input", "x", (BATCH, 8, 7, 8), f32), leaf("input", "w", (3, 3, 8, 16), f32)
+    y = OPS.conv2d(x, w, **options)
+    slope = leaf("input", "slope", y.shape, f32)
+    graph = Graph({"y": gradients(OPS.sum(y * slope), [w])[0]})
+    place = resolve("cuda:0")
+    target = target_for(place).with_libraries(library_versions("cuda"))
+    kernels = [s.region_kernel for s in pipeline.compile_functions({"predict": graph}, target, "m").plans["predict"].steps]
+    [key] = [k.key for k in kernels if k and nests.by_library("cudnn", k.region, k.limits)]
+    program = pipeline.compile_functions({"predict": graph}, target, "m", schedules={key: "cudnn"})
+    call = pipeline.start(program.spec, program.code, program.params, None, place.ordinal).bind("predict")
+    r = np.random.default_rng(0)
+    given = {port: r.normal(size=array.shape).astype(np.float32) for port, array in call.inputs.items()}
+    for port, array in call.inputs.items():
+        array[...] = given[port]
+    call()
+    assert {*library.convolutions} == {(FILTER_GRADIENT, EXACT)} and bool(library.copies) != reads_any
+    expected = filter_gradient_of(np.moveaxis(given["x"], -1, 1).astype(np.float64), np.moveaxis(given["slope"], -1, 1),
+                                  (16, 8, 3, 3), *how)
+    np.testing.assert_allclose(np.transpose(call.outputs["y"], (3, 2, 0, 1)), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_tuner_measures_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,95 +213,6 @@ def test_another_version_or_none(library: FakeCudnn, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cudnn, "_paths", lambda: iter(()))
     cudnn.cudnn.cache_clear()
     assert not model.compile("cuda", batch_size=BATCH).executable.calls_libraries
-
-
-CALL = ConvolutionCall(y=(2, 4, 3, 3), x=(2, 3, 5, 5), w=(4, 3, 3, 3), y_pitches=(40, 1, 12, 4), x_pitches=(80, 1, 15, 3),
-                       w_pitches=(1, 4, 36, 12), strides=(1, 1), dilations=(1, 1), before=(0, 0), after=(0, 0),
-                       mirrored=False, starts=(16, 64, 0), dtypes=("f32", "f32"), mantissa_bits=23, places=(0, 1, 2))
-
-
-def lying(memory: np.ndarray, start: int, extents: tuple[int, ...], pitches: tuple[int, ...]) -> np.ndarray:
-    """The elements of a tensor in a buffer."""
-    size = memory.itemsize
-    return np.lib.stride_tricks.as_strided(memory[start // size:], extents, [size * p for p in pitches])
-
-
-def run(call: ConvolutionCall, arrays: list[np.ndarray]) -> np.ndarray:
-    """What a convolution leaves in the first of three buffers."""
-    device: Any = registry.open_device("cuda")
-    buffers = [device.alloc(x.nbytes) for x in arrays]
-    for x, buffer in zip(arrays, buffers, strict=True):
-        device.write(buffer, x)
-    opened = cudnn.cudnn()
-    assert opened is not None
-    addresses = tuple(int(x.handle) for x in buffers)
-    with device._current():
-        handle = opened.handle()
-        loaded = LoadedConvolution(opened, handle, call)
-        loaded.reserve(addresses, device._alloc, device._free)
-        loaded.enqueue(addresses, int(device._queue))
-        device.synchronize()
-        loaded.close()
-        opened.call("Destroy", handle)
-    result = np.empty_like(arrays[0])
-    device.read(buffers[0], result)
-    return result
-
-
-@pytest.mark.parametrize("mirrored", [False, True])
-@pytest.mark.parametrize("border", [0, 1, 3])
-def test_places_borders_and_windows(driver: FakeCuda, library: FakeCudnn, mirrored: bool, border: int) -> None:
-    """Tensors in the middle of buffers. A mirrored window over wider borders than a gradient has stays a convolution."""
-    side = 3 + 2 * border
-    call = CALL._replace(y=(2, 4, side, side), y_pitches=(4 * side * side + 4, 1, 4 * side, 4), mirrored=mirrored,
-                         before=(border,) * 2, after=(border,) * 2)
-    r = np.random.default_rng(0)
-    arrays = [r.normal(size=n).astype(np.float32) for n in (900, 200, 120)]
-    result = run(call, arrays)
-    assert library.convolutions == [(DATA_GRADIENT if mirrored and border < 3 else FORWARD, EXACT)]
-    assert library.live == 0 and library.copies == 1
-    w = lying(arrays[2], 0, call.w, call.w_pitches).astype(np.float64)
-    expected = forward_of(lying(arrays[1], 64, call.x, call.x_pitches), np.flip(w, (2, 3)) if mirrored else w,
-                          call.strides, call.dilations, call.before, call.after)
-    np.testing.assert_allclose(lying(result, 16, call.y, call.y_pitches), expected, rtol=1e-4, atol=1e-5)
-    assert (result != arrays[0]).sum() == expected.size
-
-
-@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_halves(driver: FakeCuda, library: FakeCudnn, dtype: DType, mirrored: bool) -> None:
-    """By the first engine that does not round operands, and has the same bits in each run; it uses tensor cores."""
-    call = CALL._replace(dtypes=("f32", dtype.name), mirrored=mirrored)
-    r = np.random.default_rng(0)
-    x, w = (to_storage(dtype, r.normal(size=n)) for n in (200, 120))
-    result = run(call, [np.zeros(200, np.float32), x, w])
-    assert library.convolutions == [(DATA_GRADIENT if mirrored else FORWARD, 2)]
-    images, filters = (from_storage(dtype, lying(a, start, extents, pitches)).astype(np.float64) for a, start, extents, pitches
-                       in ((x, 64, call.x, call.x_pitches), (w, 0, call.w, call.w_pitches)))
-    expected = forward_of(images, np.flip(filters, (2, 3)) if mirrored else filters, (1, 1), (1, 1), (0, 0), (0, 0))
-    np.testing.assert_allclose(lying(result, 16, call.y, call.y_pitches), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_objects_are_given_back_after_errors(driver: FakeCuda, library: FakeCudnn) -> None:
-    device: Any = registry.open_device("cuda")
-    with device._current():
-        opened = cudnn.cudnn()
-        assert opened is not None
-        handle = opened.handle()
-        for wrong, words in (({"w": (4, 2, 3, 3)}, "BackendFinalize: status 2008"),
-                             ({"x_pitches": (75, 0, 15, 3)}, "BackendFinalize: status 2000"),
-                             ({"after": (0, 5)}, "BackendFinalize: status 2008"),
-                             ({"dtypes": ("f64", "f64")}, "has no convolutions of f64"),
-                             ({"mantissa_bits": 20}, "with 20 bits")):
-            with pytest.raises(DeviceError, match=words):
-                LoadedConvolution(opened, handle, CALL._replace(**wrong))
-        library.fail(EXACT)
-        with pytest.raises(DeviceError, match=r"cuDNN 9\.28\.1 has no engine for images"):
-            LoadedConvolution(opened, handle, CALL)
-        assert library.live == 1  # the handle
-        LoadedConvolution(opened, handle, CALL._replace(mantissa_bits=10)).close()  # by another engine
-        opened.call("Destroy", handle)
-    assert library.live == 0
 
 
 @pytest.mark.parametrize("call", ["cuStreamBeginCapture", "cuMemAlloc"])

@@ -16,7 +16,7 @@ from ztorch.backends import cudnn
 from ztorch.dtypes import DType, bf16, f16, f32, from_storage, to_storage
 
 TYPES = {0: f32, 2: f16, 9: bf16}
-FORWARD, DATA_GRADIENT = 10, 12
+FORWARD, FILTER_GRADIENT, IMAGE_GRADIENT = 10, 11, 12
 MOST = 8  # axes
 _axes = ctypes.c_int64 * MOST
 
@@ -87,21 +87,19 @@ class FakeCudnn:
         self.convolutions.append((c.operation, c.engine))
         axes = c.axes + 2
         steps = [[*numbers][:c.axes] for numbers in (c.strides, c.dilations, c.before, c.after)]
-        forward = c.operation == FORWARD
+        result = {FORWARD: 2, FILTER_GRADIENT: 1, IMAGE_GRADIENT: 0}[c.operation]  # of x, w and y
 
         def work() -> None:
             of, into = TYPES[c.type], TYPES[c.result]
-            x, w, y = (self._tensor(p, d, [*n][:axes], [*s][:axes]) for p, d, n, s in (
-                (c.px, of if forward else into, c.x, c.xs), (c.pw, of, c.w, c.ws),
-                (c.py, into if forward else of, c.y, c.ys)))
-            filters = from_storage(of, w).astype(np.float64)
+            tensors = [self._tensor(p, into if k == result else of, [*n][:axes], [*s][:axes]) for k, (p, n, s) in enumerate((
+                (c.px, c.x, c.xs), (c.pw, c.w, c.ws), (c.py, c.y, c.ys)))]
+            x, w, y = (from_storage(of, t).astype(np.float64) if k != result else t for k, t in enumerate(tensors))
             if c.mirrored:
-                filters = np.flip(filters, tuple(range(2, axes)))
+                w = np.flip(w, tuple(range(2, axes)))
             self.driver.bytes_at(c.workspace, c.bytes)[...] = 0xff
-            if forward:
-                y[...] = to_storage(into, forward_of(from_storage(of, x), filters, *steps))
-            else:
-                x[...] = to_storage(into, gradient_of(from_storage(of, y), filters, x.shape, *steps))
+            tensors[result][...] = to_storage(into, (
+                forward_of(x, w, *steps) if c.operation == FORWARD else image_gradient_of(y, w, x.shape, *steps)
+                if c.operation == IMAGE_GRADIENT else filter_gradient_of(x, y, w.shape, *steps)))
         self.driver.enqueue(c.stream, work)
 
     def _copy(self, pointer: Any) -> None:
@@ -139,7 +137,7 @@ def forward_of(x: np.ndarray, w: np.ndarray, strides: Any, dilations: Any, befor
     return y
 
 
-def gradient_of(y: np.ndarray, w: np.ndarray, shape: Sequence[int], strides: Any, dilations: Any, before: Any,
+def image_gradient_of(y: np.ndarray, w: np.ndarray, shape: Sequence[int], strides: Any, dilations: Any, before: Any,
                 after: Any) -> np.ndarray:
     """The gradient of images of a shape from that of results, in float64."""
     padded = np.zeros([*shape[:2], *(n + a + b for n, a, b in zip(shape[2:], before, after, strict=True))])
@@ -147,3 +145,13 @@ def gradient_of(y: np.ndarray, w: np.ndarray, shape: Sequence[int], strides: Any
         taps = w[_all_but(place)]
         padded[over] += np.moveaxis(np.moveaxis(y.astype(np.float64), 1, -1) @ taps, -1, 1)
     return padded[_all_but(slice(a, a + n) for a, n in zip(before, shape[2:], strict=True))]
+
+
+def filter_gradient_of(x: np.ndarray, y: np.ndarray, shape: Sequence[int], strides: Any, dilations: Any, before: Any,
+                       after: Any) -> np.ndarray:
+    """The gradient of filters of a shape from images and the gradient of results, in float64."""
+    x = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
+    w, summed = np.zeros(shape), (0, *range(2, x.ndim))
+    for place, over in _windows(x.shape, w, strides, dilations, y.shape[2:]):
+        w[_all_but(place)] = np.tensordot(y, x[over], (summed, summed))
+    return w

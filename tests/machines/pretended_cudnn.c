@@ -7,7 +7,7 @@
 enum { SUCCESS = 0, BAD_PARAM = 2000, NULL_POINTER = 2002, MISALIGNED = 2003, NOT_FINALIZED = 2004, SHAPES = 2008,
        ATTRIBUTE_TYPE = 2010, KIND = 2012, NOT_SUPPORTED = 3000 };
 enum { HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER, WAY, RULES, NOTE = 11, DESCRIPTOR = 15 };
-enum { CONVOLUTION = 1, ENGINE, CONFIG, HEURISTICS, PLAN, FORWARD = 10, DATA_GRADIENT = 12, GRAPH = 15, VARIANT, TENSOR };
+enum { CONVOLUTION = 1, ENGINE, CONFIG, HEURISTICS, PLAN, FORWARD = 10, FILTER_GRADIENT, IMAGE_GRADIENT, GRAPH = 15, VARIANT, TENSOR };
 enum { IS_HANDLE = 0x4d15, IS_DESCRIPTOR, IS_LEGACY };
 enum { MOST = 8, SPACE = 4096, ENGINES = 4 };
 
@@ -22,9 +22,11 @@ static const struct { int kind, name, type, fewest, most; } RULES_OF[] = {
     {CONVOLUTION, 106, INT64, 1, 1}, {HEURISTICS, 200, RULES, 1, 1}, {HEURISTICS, 201, DESCRIPTOR, 1, 1},
     {PLAN, 400, HANDLE, 1, 1}, {PLAN, 401, DESCRIPTOR, 1, 1}, {FORWARD, 700, FLOAT, 1, 1}, {FORWARD, 701, FLOAT, 1, 1},
     {FORWARD, 702, DESCRIPTOR, 1, 1}, {FORWARD, 703, DESCRIPTOR, 1, 1}, {FORWARD, 704, DESCRIPTOR, 1, 1},
-    {FORWARD, 705, DESCRIPTOR, 1, 1}, {DATA_GRADIENT, 706, FLOAT, 1, 1}, {DATA_GRADIENT, 707, FLOAT, 1, 1},
-    {DATA_GRADIENT, 708, DESCRIPTOR, 1, 1}, {DATA_GRADIENT, 709, DESCRIPTOR, 1, 1},
-    {DATA_GRADIENT, 710, DESCRIPTOR, 1, 1}, {DATA_GRADIENT, 711, DESCRIPTOR, 1, 1}, {GRAPH, 800, HANDLE, 1, 1},
+    {FORWARD, 705, DESCRIPTOR, 1, 1}, {IMAGE_GRADIENT, 706, FLOAT, 1, 1}, {IMAGE_GRADIENT, 707, FLOAT, 1, 1},
+    {IMAGE_GRADIENT, 708, DESCRIPTOR, 1, 1}, {IMAGE_GRADIENT, 709, DESCRIPTOR, 1, 1},
+    {IMAGE_GRADIENT, 710, DESCRIPTOR, 1, 1}, {IMAGE_GRADIENT, 711, DESCRIPTOR, 1, 1}, {FILTER_GRADIENT, 712, FLOAT, 1, 1}, {FILTER_GRADIENT, 713, FLOAT, 1, 1},
+    {FILTER_GRADIENT, 714, DESCRIPTOR, 1, 1}, {FILTER_GRADIENT, 715, DESCRIPTOR, 1, 1},
+    {FILTER_GRADIENT, 716, DESCRIPTOR, 1, 1}, {FILTER_GRADIENT, 717, DESCRIPTOR, 1, 1}, {GRAPH, 800, HANDLE, 1, 1},
     {GRAPH, 801, DESCRIPTOR, 1, 1}, {TENSOR, 900, INT64, 1, 1}, {TENSOR, 901, DATA_TYPE, 1, 1},
     {TENSOR, 902, INT64, 1, MOST}, {TENSOR, 903, INT64, 1, MOST}, {TENSOR, 906, INT64, 1, 1},
     {VARIANT, 1000, INT64, 1, MOST}, {VARIANT, 1001, POINTER, 1, MOST}, {VARIANT, 1003, POINTER, 1, 1}};
@@ -125,9 +127,10 @@ static int tensor_is_wrong(Descriptor *d) {
             return BAD_PARAM;
     return number(d, 901) == 0 || number(d, 901) == 2 || number(d, 901) == 9 ? SUCCESS : NOT_SUPPORTED;
 }
-/* The images, filters and results of an operation: those of the forward convolution. */
+static int first_of(Descriptor *d) { return d->kind == FORWARD ? 700 : d->kind == IMAGE_GRADIENT ? 706 : 712; }
+/* The convolution, filters, images and results of an operation: those of the forward convolution. */
 static void operands(Descriptor *d, Descriptor **of) {
-    int first = d->kind == FORWARD ? 702 : 708;
+    int first = first_of(d) + 2;
     for (int k = 0; k < 4; k++)
         of[k] = part(d, first + k);
 }
@@ -136,8 +139,8 @@ static int operation_is_wrong(Descriptor *d) {
     operands(d, of);
     if (!of_kind(of[0], CONVOLUTION) || !of_kind(of[1], TENSOR) || !of_kind(of[2], TENSOR) || !of_kind(of[3], TENSOR))
         return KIND;
-    float alpha = *(float *)attribute(d, d->kind == FORWARD ? 700 : 706)->data;
-    float beta = *(float *)attribute(d, d->kind == FORWARD ? 701 : 707)->data;
+    float alpha = *(float *)attribute(d, first_of(d))->data;
+    float beta = *(float *)attribute(d, first_of(d) + 1)->data;
     int axes = numbers(of[0], 106)[0];
     int64_t *w = numbers(of[1], 902), *x = numbers(of[2], 902), *y = numbers(of[3], 902);
     if (alpha != 1 || beta != 0 || number(of[0], 100) != 0)
@@ -155,6 +158,7 @@ static int operation_is_wrong(Descriptor *d) {
     }
     return SUCCESS;
 }
+static int is_operation(Descriptor *d) { return d->kind >= FORWARD && d->kind <= IMAGE_GRADIENT; }
 int cudnnBackendFinalize(Descriptor *d) {
     if (!is(d, IS_DESCRIPTOR) || d->finalized || d->kind == ENGINE || d->kind == CONFIG)
         return BAD_PARAM;
@@ -168,9 +172,9 @@ int cudnnBackendFinalize(Descriptor *d) {
         for (int name = 102; name < 106; name++)
             if (count_of(d, name) != numbers(d, 106)[0])
                 wrong = BAD_PARAM;
-    if (d->kind == FORWARD || d->kind == DATA_GRADIENT)
+    if (is_operation(d))
         wrong = operation_is_wrong(d);
-    if (d->kind == GRAPH && !of_kind(part(d, 801), FORWARD) && !of_kind(part(d, 801), DATA_GRADIENT))
+    if (d->kind == GRAPH && !is_operation(part(d, 801)))
         wrong = KIND;
     if (d->kind == HEURISTICS)
         wrong = !of_kind(part(d, 201), GRAPH) ? KIND : number(d, 200) != 3 ? NOT_SUPPORTED : SUCCESS;
@@ -250,8 +254,8 @@ int cudnnBackendExecute(Handle *handle, Descriptor *plan, Descriptor *variant) {
     if (!space || space % 256)
         return MISALIGNED;
     Convolution c = {.operation = operation->kind, .engine = part(plan, 401)->engine, .mirrored = number(of[0], 101) == 0,
-                     .axes = numbers(of[0], 106)[0], .type = number(of[1], 901)};
-    c.result = number(of[operation->kind == FORWARD ? 3 : 2], 901);
+                     .axes = numbers(of[0], 106)[0], .type = number(of[operation->kind == FILTER_GRADIENT ? 3 : 1], 901)};
+    c.result = number(of[operation->kind == FORWARD ? 3 : operation->kind == IMAGE_GRADIENT ? 2 : 1], 901);
     fill(of[1], c.w, c.ws), fill(of[2], c.x, c.xs), fill(of[3], c.y, c.ys);
     memcpy(c.dilations, numbers(of[0], 102), c.axes * 8);
     memcpy(c.strides, numbers(of[0], 103), c.axes * 8);

@@ -33,7 +33,8 @@ from ztorch.backends.cudnn import (
 from ztorch.errors import DeviceError
 
 # The values of enumerations in cudnn_graph.h: types of descriptors,
-_CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN, _FORWARD, _DATA_GRADIENT = 1, 2, 3, 4, 5, 10, 12
+_CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN, _FORWARD = 1, 2, 3, 4, 5, 10
+_FILTER_GRADIENT, _IMAGE_GRADIENT = 11, 12
 _GRAPH, _VARIANT, _TENSOR = 15, 16, 17
 # and names of attributes.
 _COMPUTES, _WINDOW, _DILATIONS, _STRIDES, _AFTER, _BEFORE, _AXES = range(100, 107)
@@ -42,8 +43,9 @@ _PLAN_HANDLE, _PLAN_CONFIG, _WORKSPACE_SIZE = 400, 401, 402
 _GRAPH_HANDLE, _OPERATIONS, _NOTES = 800, 801, 1303
 _ALIGNMENT, _OF, _EXTENTS, _PITCHES, _TENSOR_ID = 900, 901, 902, 903, 906
 _IDS, _POINTERS, _WORKSPACE = 1000, 1001, 1003
-# alpha, beta, the convolution, and the tensors w, x and y: forward, and as gradient of x from y.
-_OPERANDS = {_FORWARD: range(700, 706), _DATA_GRADIENT: range(706, 712)}
+# alpha, beta, the convolution, and the tensors w, x and y, one of which is the result.
+_OPERANDS = {_FORWARD: range(700, 706), _IMAGE_GRADIENT: range(706, 712),
+             _FILTER_GRADIENT: range(712, 718)}
 _TYPES = {"f32": 0, "f16": 2, "bf16": 9}  # CUDNN_DATA_...
 _MIRRORED, _PLAIN = 0, 1  # CUDNN_CONVOLUTION, CUDNN_CROSS_CORRELATION
 _BY_MODEL = 3  # CUDNN_HEUR_MODE_A
@@ -70,6 +72,7 @@ class ConvolutionCall(NamedTuple):
     before: tuple[int, ...]
     after: tuple[int, ...]
     mirrored: bool
+    swapped: bool  # the gradient of filters: y, from images x and slopes w, channels first
     starts: tuple[int, int, int]  # of y, x and w in their buffers, in bytes
     dtypes: tuple[str, str]  # of y, and of x and w
     mantissa_bits: int  # of float32 operands that count
@@ -124,20 +127,24 @@ class LoadedConvolution:
                    for extents, pitches, d, start in (
                        (c.y, c.y_pitches, into, c.starts[0]), (c.x, c.x_pitches, of, c.starts[1]),
                        (c.w, c.w_pitches, of, c.starts[2])))
-        # A mirrored window, moved by single steps, is the gradient of images: y, from slopes x.
         self.before, self.after, self.operation = c.before, c.after, _FORWARD
+        self.strides, self.dilations = c.strides, c.dilations
+        # A mirrored window, moved by single steps, is the gradient of images: y, from slopes x.
         reach = [(n - 1) * d for n, d in zip(c.w[2:], c.dilations, strict=True)]
         ends = [tuple(r - n for r, n in zip(reach, end, strict=True))
                 for end in (c.before, c.after)]
-        if c.mirrored and set(c.strides) == {1} and min(*ends[0], *ends[1]) >= 0:
-            self.before, self.after, self.operation = *ends, _DATA_GRADIENT
+        if c.swapped:
+            self.strides, self.dilations, self.operation = c.dilations, c.strides, _FILTER_GRADIENT
+            w, x, y = _swapped(y), _swapped(x), _swapped(w)
+        elif c.mirrored and set(c.strides) == {1} and min(*ends[0], *ends[1]) >= 0:
+            self.before, self.after, self.operation = *ends, _IMAGE_GRADIENT
             w, x, y = _swapped(w), y, x
         ordered = w._replace(pitches=_channels_last(w.extents), align=BUFFER_ALIGN)
         self.plan, self.copied = self._planned(x, w, y), 0
         if self.plan is None:
             self.plan = self._planned(x, ordered, y)
-            self.copied = math.prod(w.extents) * (4 if of == "f32" else 2)
-            self._copies = [self._descriptors.copied(_TYPES[of], part.extents, part.pitches)
+            self.copied = math.prod(w.extents) * (4 if w.dtype == "f32" else 2)
+            self._copies = [self._descriptors.copied(_TYPES[w.dtype], part.extents, part.pitches)
                             for part in (w, ordered)]
         if self.plan is None:
             raise NoEngine(f"cuDNN {self.library.version} has no engine for images {c.x} and "
@@ -151,8 +158,8 @@ class LoadedConvolution:
         window = self._descriptors.made(
             _CONVOLUTION, (_COMPUTES, DATA_TYPE, [f32]),
             (_WINDOW, WAY, [_MIRRORED if c.mirrored and self.operation == _FORWARD else _PLAIN]),
-            (_AXES, INT64, [len(c.strides)]), (_DILATIONS, INT64, c.dilations),
-            (_STRIDES, INT64, c.strides), (_BEFORE, INT64, self.before),
+            (_AXES, INT64, [len(c.strides)]), (_DILATIONS, INT64, self.dilations),
+            (_STRIDES, INT64, self.strides), (_BEFORE, INT64, self.before),
             (_AFTER, INT64, self.after))
         tensors = [self._descriptors.made(
             _TENSOR, (_TENSOR_ID, INT64, [number]), (_OF, DATA_TYPE, [_TYPES[part.dtype]]),
@@ -164,10 +171,11 @@ class LoadedConvolution:
             *((name, DESCRIPTOR, [made]) for name, made in zip(
                 names[2:], (window, *tensors), strict=True)))
         try:
-            graph = self._descriptors.made(_GRAPH, (_GRAPH_HANDLE, HANDLE, [self.handle]),
-                               (_OPERATIONS, DESCRIPTOR, [operation]))
-            rules = self._descriptors.made(_HEURISTICS, (_RULES_GRAPH, DESCRIPTOR, [graph]),
-                               (_RULE, RULES, [_BY_MODEL]))
+            graph = self._descriptors.made(
+                _GRAPH, (_GRAPH_HANDLE, HANDLE, [self.handle]),
+                (_OPERATIONS, DESCRIPTOR, [operation]))
+            rules = self._descriptors.made(
+                _HEURISTICS, (_RULES_GRAPH, DESCRIPTOR, [graph]), (_RULE, RULES, [_BY_MODEL]))
             configs = self._descriptors.parts(rules, _RESULTS, _CONFIG, _MOST_CONFIGS)
         except NoEngine:
             return None
@@ -185,7 +193,7 @@ class LoadedConvolution:
     def _plan_of(self, config: ctypes.c_void_p) -> ctypes.c_void_p | None:
         try:
             plan = self._descriptors.made(_PLAN, (_PLAN_HANDLE, HANDLE, [self.handle]),
-                              (_PLAN_CONFIG, DESCRIPTOR, [config]))
+                                          (_PLAN_CONFIG, DESCRIPTOR, [config]))
         except NoEngine:  # not this one, after all
             return None
         [size] = self._descriptors.numbers(plan, _WORKSPACE_SIZE, INT64)
@@ -216,21 +224,33 @@ class LoadedConvolution:
         y, x, w = (addresses[place] + start for place, start in zip(
             c.places, c.starts, strict=True))
         room = self._workspaces.get(addresses, 0)
-        call("SetStream", self.handle, queue)
-        if self.copied:
-            one, zero = ctypes.c_float(1), ctypes.c_float(0)
-            call("TransformTensor", self.handle, ctypes.byref(one), self._copies[0], w,
-                 ctypes.byref(zero), self._copies[1], room)
-            w, room = room, room + align_up(self.copied, BUFFER_ALIGN)
-        if self.operation == _DATA_GRADIENT:
+        if self.operation == _IMAGE_GRADIENT:
             x, y = y, x
+        if self.operation == _FILTER_GRADIENT:
+            w, y = y, w
+        filters = room if self.copied else w
+        call("SetStream", self.handle, queue)
+        if self.copied and self.operation != _FILTER_GRADIENT:
+            self._copy(w, filters)
         before = len(self._descriptors)
-        variant = self._descriptors.made(_VARIANT, (_IDS, INT64, [_X, _W, _Y]),
-                             (_POINTERS, POINTER, [x, w, y]), (_WORKSPACE, POINTER, [room]))
+        variant = self._descriptors.made(
+            _VARIANT, (_IDS, INT64, [_X, _W, _Y]),
+            (_POINTERS, POINTER, [x, filters, y]),
+            (_WORKSPACE, POINTER, [room + align_up(self.copied, BUFFER_ALIGN)]))
         try:
             call("BackendExecute", self.handle, self.plan, variant)
         finally:
             self._descriptors.give_back(before)
+        if self.copied and self.operation == _FILTER_GRADIENT:
+            self._copy(filters, w, back=True)
+
+    def _copy(self, source: int, target: int, back: bool = False) -> None:
+        """Copies filters into the engine's order, or back."""
+        ours, theirs = self._copies
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        self.library.call("TransformTensor", self.handle, ctypes.byref(one),
+                          theirs if back else ours, source, ctypes.byref(zero),
+                          ours if back else theirs, target)
 
     def close(self) -> None:
         """Gives descriptors and memory back. A second call does nothing."""
@@ -238,8 +258,9 @@ class LoadedConvolution:
         while self._workspaces and self._free is not None:
             self._free(self._workspaces.popitem()[1])
 
+
 def _swapped(part: _TensorOfCall) -> _TensorOfCall:
-    """Filters whose results are channels, and the other way round."""
+    """A tensor whose first two axes have changed places."""
     (k, c, *window), (k_pitch, c_pitch, *pitches) = part.extents, part.pitches
     return part._replace(extents=(c, k, *window), pitches=(c_pitch, k_pitch, *pitches))
 

@@ -271,7 +271,7 @@ class Builder(Rings):
         """Convolve the images at a place of a memory with the filters of another, in the same
         way."""
         attrs = {"off": 0, "source_off": 0, "right_off": 0, "bias": "", "bias_off": 0,
-                 "mirrored": False, **sizes}
+                 "mirrored": False, "swapped": False, **sizes}
         self._token("library_convolution", *map(self._index, (index, source_index, right_index)),
                     mem=mem, source=source, right=right, call=call_name(attrs), **attrs)
 

@@ -2,8 +2,10 @@
 
 Tensors have axes in the order that libraries name them: images or filters, channels, then those of
 the window; `x_pitches`, `w_pitches` and `y_pitches` are the distances in memory along them. A
-`mirrored` window begins with the last element of each axis. `before` and `after` are zeros around
-the images. `bias` names a memory with a number for each filter, or is empty.
+`mirrored` window begins with the last element of each axis. Where images and channels are
+`swapped`, as in the gradient of filters, the meaning is the same, but libraries have a function of
+their own. `before` and `after` are zeros around the images. `bias` names a memory with a number for
+each filter, or is empty.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ ROWS: dict[str, tuple[int, str, tuple[str, ...], dict[str, Any]]] = {
     "library_convolution": (3, "y = x convolved with w by a function of a library (index of y, of "
                             "x, of w)", (
         "mem", "off", "y_pitches", "source", "source_off", "x", "x_pitches", "right", "right_off",
-        "w", "w_pitches", "mirrored", "bias", "bias_off", "strides", "dilations", "before", "after",
-        "library", "call"),
+        "w", "w_pitches", "mirrored", "swapped", "bias", "bias_off", "strides", "dilations",
+        "before", "after", "library", "call"),
         {"kinds": "f", "cost": 64})}
 
 

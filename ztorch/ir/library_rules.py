@@ -14,6 +14,7 @@ ATTRIBUTES.update(dict.fromkeys(("before", "after"), lambda r, v: isinstance(v, 
     is_int(n) and 0 <= n < 1 << 31 for n in v)))
 ATTRIBUTES.update(bias=lambda r, v: v == "" or ATTRIBUTES["mem"](r, v),
                   bias_off=ATTRIBUTES["off"], mirrored=ATTRIBUTES["transposed"],
+                  swapped=ATTRIBUTES["transposed"],
                   call=lambda r, v: isinstance(v, str) and v.isalnum())
 
 

@@ -1,7 +1,7 @@
 """A convolution by another library on a device: one call in place of a launch.
 
-The gradient of images is such a convolution, too: of slopes, with a mirrored window. That of
-filters is not: our kernels cut its long sums into parts, and update the filters.
+Gradients are such convolutions, too: that of images of slopes, with a mirrored window; that of
+filters of images whose channels take the place of images, with slopes as filters.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.grid.library_product import DTYPES, stored_alone
 from ztorch.lower.region import Region
 from ztorch.lower.rewrites.library_convolutions import (
+    ConvolvedWindows,
+    Shape,
+    StridedOperand,
     convolves,
     in_memory,
     library_axes,
@@ -55,8 +58,7 @@ def refusal(s: CudnnSchedule, region: Region, limits: Limits) -> str:
     if limits.product_mantissa_bits not in MANTISSA_BITS:
         return f"it has no products of {limits.product_mantissa_bits} bits of mantissa"
     windows = windows_of(product)
-    if windows is None or in_memory(windows.image) is None or in_memory(
-            windows.filters, windows.filters.rank - 2) is None:
+    if windows is None or in_memory(windows.image) is None or _filters(windows) is None:
         return "the operands are no images and windows, or do not lie along strides"
     return ""
 
@@ -66,14 +68,54 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     """The call."""
     result, windows = stored_alone(region), windows_of(product_of(region))
     assert result is not None and windows is not None  # `refusal`
-    x, w = in_memory(windows.image), in_memory(windows.filters, windows.filters.rank - 2)
+    x, w = in_memory(windows.image), _filters(windows)
     assert x is not None and w is not None  # `refusal`
-    attrs, shape = windows.attrs, windows.attrs["shape"]
-    y_pitches = tuple(math.prod(shape[k + 1:]) for k in range(len(shape)))
     b.library_convolution(
         target[result], 0, memory[x.source], 0, memory[w.source], 0, source_off=x.first,
-        right_off=w.first, mirrored=w.mirrored, x=library_axes(windows.image.shape),
-        x_pitches=library_axes(x.pitches), w=library_axes(windows.filters.shape, True),
-        w_pitches=library_axes(w.pitches, True), y_pitches=library_axes(y_pitches),
-        strides=attrs["strides"], dilations=attrs["dilations"], before=attrs["low"],
-        after=attrs["high"], library=s.kind)
+        right_off=w.first, mirrored=w.mirrored, swapped=windows.slopes, library=s.kind,
+        **(_of_slopes if windows.slopes else _of_filters)(windows, x, w))
+
+
+def _filters(windows: ConvolvedWindows) -> StridedOperand | None:
+    return in_memory(windows.filters, 0 if windows.slopes else windows.filters.rank - 2)
+
+
+def _of_filters(windows: ConvolvedWindows, x: StridedOperand,
+                w: StridedOperand) -> dict[str, Shape]:
+    """The attributes of images convolved with filters."""
+    attrs = windows.attrs
+    return {
+        "x": library_axes(windows.image.shape), "x_pitches": library_axes(x.pitches),
+        "w": library_axes(windows.filters.shape, True),
+        "w_pitches": library_axes(w.pitches, True),
+        "y_pitches": library_axes(_dense(attrs["shape"])), "strides": attrs["strides"],
+        "dilations": attrs["dilations"], "before": attrs["low"], "after": attrs["high"]}
+
+
+def _of_slopes(windows: ConvolvedWindows, x: StridedOperand,
+               w: StridedOperand) -> dict[str, Shape]:
+    """The attributes of the gradient of filters. Rows that no window reaches are left out, so that
+    there are as many results as the window has elements."""
+    attrs, (images, *extents, channels) = windows.attrs, windows.image.shape
+    window = attrs["window"]
+    pitches = _dense((*window, channels, windows.filters.shape[-1]))
+    reached = [(n - 1) * s + (k - 1) * d + 1 - low for n, s, k, d, low in zip(
+        attrs["shape"][1:-1], attrs["strides"], window, attrs["dilations"], attrs["low"],
+        strict=True)]
+    inside = [min(n, most) for n, most in zip(extents, reached, strict=True)]
+    return {
+        "x": (channels, images, *inside), "x_pitches": _channels_first(x.pitches),
+        "w": _channels_first(windows.filters.shape),
+        "w_pitches": _channels_first(w.pitches),
+        "y_pitches": (*pitches[-2:], *pitches[:-2]),
+        "strides": attrs["dilations"], "dilations": attrs["strides"], "before": attrs["low"],
+        "after": tuple(most - n for most, n in zip(reached, inside, strict=True))}
+
+
+def _channels_first(along: Shape) -> Shape:
+    """What images have along each axis, with channels in the place of images."""
+    return (along[-1], *along[:-1])
+
+
+def _dense(shape: Shape) -> Shape:
+    return tuple(math.prod(shape[k + 1:]) for k in range(len(shape)))

@@ -98,20 +98,24 @@ def in_memory(v: Value, window: int = 0) -> StridedOperand | None:
 
 
 class ConvolvedWindows(NamedTuple):
-    """The operands of a product that convolves, and attributes of the op `CONVOLUTION`."""
+    """The operands of a product that convolves, and attributes of the op `CONVOLUTION`. That of
+    transposed windows with slopes of results is the gradient of filters."""
 
     image: Value
-    filters: Value
-    attrs: dict[str, Shape]
+    filters: Value  # or slopes
+    attrs: dict[str, Shape]  # and the extents of the `window`
+    slopes: bool = False
 
 
 def windows_of(product: Value, prepared: bool = True) -> ConvolvedWindows | None:
     """How a product convolves; None if it does not, or is too small for calls. Borders of one that
     is not `prepared` will not be stored."""
     left, right = product.args
-    if product.rank != 2 or product.attrs.get("dot") or right.op.name != "reshape" or (
+    if product.rank != 2 or product.attrs.get("dot") or (
             product.size * left.shape[1] < LIBRARY_WORK):
         return None
+    slopes = prepared and left.op.name == "transpose" and left.rank == 2
+    left = left.args[0] if slopes else left
     steps = []
     for name in ("reshape", "rows", "transpose", "pick", "broadcast_to"):
         if left.op.name == name:
@@ -127,7 +131,9 @@ def windows_of(product: Value, prepared: bool = True) -> ConvolvedWindows | None
             broadcast.shape[axes:] != left.shape) or transpose.attrs["axes"] != (
                 0, *spatial, *range(axes + 2, 2 * axes + 2), axes + 1):
         return None
-    [w] = right.args
+    if slopes:
+        extents = (left.shape[0], *pick.attrs["counts"], product.shape[1])
+    w = right.args[0] if right.op.name == "reshape" else right
     w = w if w.shape == extents else OPS.reshape(w, extents)
     low = high = (0,) * axes
     if left.op.name == "pad" and not left.attrs["value"] and (is_view(left) or not prepared):
@@ -138,7 +144,7 @@ def windows_of(product: Value, prepared: bool = True) -> ConvolvedWindows | None
     return ConvolvedWindows(left, w, {
         "shape": (left.shape[0], *pick.attrs["counts"], product.shape[1]),
         "strides": tuple(pick.attrs["stride"]), "dilations": tuple(pick.attrs["dilation"]),
-        "low": low, "high": high})
+        "low": low, "high": high, "window": broadcast.shape[:axes]}, slopes)
 
 
 def _of_windows(product: Value) -> Value:
@@ -148,7 +154,8 @@ def _of_windows(product: Value) -> Value:
     windows = windows_of(product, prepared=False)
     if windows is None:
         return product
-    y = CONVOLUTION(windows.image, windows.filters, **windows.attrs)
+    attrs = {name: value for name, value in windows.attrs.items() if name != "window"}
+    y = CONVOLUTION(windows.image, windows.filters, **attrs)
     return OPS.reshape(y, product.shape)
 
 
