@@ -19,7 +19,7 @@ from tests.cases.products import (
     transposed,
     with_units,
 )
-from tests.cases.ring_kernels import shared_tiles
+from tests.cases.ring_kernels import Everywhere, shared_tiles
 from tests.cases.ring_schedules import played
 from tests.machines.ptx.parse import PtxError
 from tests.parity import Job, buffers_of, interpreted, plan_of
@@ -192,3 +192,18 @@ def test_the_tuner_tries_them() -> None:
     small = replace(other, tile_rows=64, tile_columns=64, cluster_rows=1, whole=0)
     tried = candidates.alternatives(step.region_kernel.with_schedule(small), small, ("whole",))
     assert {s.whole for s in tried if isinstance(s, stream_tiles.GridStreamSchedule)} == {1, 2, 3, 4}  # 576 tiles of 132 workgroups
+
+
+def test_products_in_a_loop() -> None:
+    """Its iterations use the same signals and places of parts, one after another."""
+    x, w = leaf("input", "x", (64, 200), f16), leaf("input", "w", (200, 200), f16)
+    rng = np.random.default_rng(1)
+    feeds = {v: rng.normal(size=v.shape).astype(np.float16) / 16 for v in (x, w)}
+    last, _ = ops.scan(lambda c, _: (ops.matmul(c, w), None), x, length=3)
+    one = Job(Graph({"y": last}), feeds)
+    limits, text = with_units(3), SHARED.replace("columns=64", "columns=128")
+    plan, _ = plan_of(one.alone("j"), limits, schedules=Everywhere(text, "matmul"))
+    assert plan.loops and "grid_stream" in {s.schedule.kind for s in plan.steps if s.schedule}
+    (got,), (want,) = interpreted(one, limits, schedules=Everywhere(text, "matmul")), one.oracle()
+    assert np.abs(want).max() > 0.05
+    np.testing.assert_allclose(got.astype(np.float64), want, atol=2**-9 * np.abs(want).max())
