@@ -23,7 +23,7 @@ from ztorch.ops.divided_spectra import (
     vectors_of,
 )
 from ztorch.ops.kernel_bidiagonal import bidiagonal
-from ztorch.ops.kernel_secular import in_order, roots
+from ztorch.ops.kernel_secular import in_order, rising, roots
 from ztorch.ops.rotations import decomposed_by_rotations
 
 
@@ -84,7 +84,7 @@ def of_bidiagonal(diagonal: Value, above: Value) -> tuple[Value, Value, Value]:
     share = OPS.matmul(OPS.matrix_transpose(mirror), part.right) / (1.0 + OPS.abs(last[:, -1:]))
     right = part.right - mirror * share
     values = OPS.where(OPS.less(part.values, NOTHING), 0.0, part.values)
-    return OPS.cast(values[:, :n], f32), part.left[:, :n, :n], right[:, :n, :n]
+    return OPS.cast(rising(values[:, :n]), f32), part.left[:, :n, :n], right[:, :n, :n]
 
 
 def _joined(part: SingularRows, rows: Value) -> SingularRows:

@@ -12,7 +12,7 @@ from ztorch.dtypes import f32, f64
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ops.kernel_eigen import by_ql
-from ztorch.ops.kernel_secular import in_order, roots
+from ztorch.ops.kernel_secular import in_order, rising, roots
 from ztorch.ops.kernel_tridiagonal import tridiagonal
 from ztorch.ops.orthogonal import middle_of
 
@@ -72,7 +72,7 @@ def of_tridiagonal(diagonal: Value, beside: Value) -> tuple[Value, Value]:
         values, vectors = _joined(values, vectors, joint)
         parts, h = parts // 2, 2 * h
     values = OPS.where(OPS.less(OPS.abs(values), NOTHING), 0.0, values)
-    return OPS.cast(values[:, :n], diagonal.dtype), vectors[:, :n, :n]
+    return OPS.cast(rising(values[:, :n]), diagonal.dtype), vectors[:, :n, :n]
 
 
 def _joined(values: Value, vectors: Value, joint: Value) -> tuple[Value, Value]:

@@ -101,10 +101,16 @@ def _decomposed(x: Value) -> tuple[Value, Value]:
     rows = OPS.reshape(EIGEN_ROWS(OPS.reshape(x / size, (-1, n, n))), (*batch, n + 1, n))
     rows = OPS.where(OPS.isfinite(size), rows, math.nan)
     values, vectors = rows[..., 0, :], OPS.matrix_transpose(rows[..., 1:, :])
+    return values * OPS.squeeze(size, -1), vectors * signs(vectors)
+
+
+def _ascending(rows: Value) -> Value:
+    """Rows of eigenvectors, and of their eigenvalues above them, in the order of these."""
+    values = rows[:, 0]
     order = OPS.argsort(values)
-    vectors = OPS.take_along_axis(vectors, OPS.expand_dims(order, -2), -1)
-    values = OPS.take_along_axis(values, order, -1) * OPS.squeeze(size, -1)
-    return values, vectors * signs(vectors)
+    vectors = OPS.take_along_axis(rows[:, 1:], OPS.expand_dims(order, -1), -2)
+    values = OPS.take_along_axis(values, order, -1)
+    return OPS.concat(OPS.expand_dims(values, 1), vectors, axis=1)
 
 
 def _rows_numpy(x: Any) -> Any:
@@ -119,7 +125,7 @@ def _rows_batch(one: Value, many: Examples) -> Value:
 
 
 def by_rotations(x: Value) -> Value:
-    """The same as `by_ql`, by Jacobi rotations.
+    """The same as `by_ql`, in ascending order, by Jacobi rotations.
 
     A step of the QR algorithm before reorders matrices with large and small elements, which rotate
     slowly.
@@ -131,17 +137,18 @@ def by_rotations(x: Value) -> Value:
         turned = OPS.pad(turned, (0, 0, 0), (0, 1, 1))
     values, vectors = diagonalized(turned)
     rows = OPS.matrix_transpose(OPS.matmul(q, vectors[..., :n, :n]))
-    return OPS.concat(OPS.expand_dims(values[..., :n], 1), rows, axis=1)
+    return _ascending(OPS.concat(OPS.expand_dims(values[..., :n], 1), rows, axis=1))
 
 
 def _on_processors(x: Value) -> Value:
     from ztorch.ops.divided_spectra import LEAF, by_halves  # late: other ops need no kernels
     from ztorch.ops.kernel_eigen import by_ql
 
-    return by_halves(x) if x.dtype is f32 and x.shape[-1] > LEAF else by_ql(x)
+    return by_halves(x) if x.dtype is f32 and x.shape[-1] > LEAF else _ascending(by_ql(x))
 
 
-# Eigenvalues of symmetric matrices, unordered, above eigenvectors as rows. `eigh` has the gradient.
+# Eigenvalues of symmetric matrices, in ascending order, above eigenvectors as rows. `eigh` has the
+# gradient.
 EIGEN_ROWS = Op("eigen_rows", "order",
                 lambda x: ((x.shape[0], x.shape[1] + 1, x.shape[2]), x.dtype), _rows_numpy,
                 grad=lambda o, g, y, x: (None,), cost=64, batch=_rows_batch, others=by_rotations,

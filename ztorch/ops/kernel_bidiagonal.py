@@ -15,6 +15,7 @@ import numpy as np
 from ztorch.kernels import kernel, threads
 
 PANEL = 4  # rows whose changes reach the others at once
+LINE = 16  # numbers of a cache line: vectors of whole rows begin at one, before their first element
 
 
 @kernel
@@ -68,7 +69,7 @@ def bidiagonal(x: Any, sizes: Any) -> Any:
                 u0, u1, u2, u3 = (u[c, first, i], u[c, first + 1, i], u[c, first + 2, i],
                                   u[c, first + 3, i])
                 z0, z1, z2, z3 = z[c, 0, i], z[c, 1, i], z[c, 2, i], z[c, 3, i]
-                for j in range(last, stop):
+                for j in range(last // LINE * LINE, stop):
                     a[c, i, j] = (a[c, i, j] - u0 * y[c, 0, j] - z0 * v[c, first, j]
                                   - u1 * y[c, 1, j] - z1 * v[c, first + 1, j]
                                   - u2 * y[c, 2, j] - z2 * v[c, first + 2, j]
@@ -98,14 +99,15 @@ def of_columns(a: Any, u: Any, v: Any, y: Any, z: Any, scale: Any, c: Any, k: An
                n: Any, stop: Any) -> None:
     """The row of y by which the reflection u of columns changes the matrix: by -u' y."""
     row, rest = k - first, k + (n - k) // 4 * 4
+    start = (k + 1) // LINE * LINE
     for i in range(k, rest, 4):
         u0, u1, u2, u3 = u[c, k, i], u[c, k, i + 1], u[c, k, i + 2], u[c, k, i + 3]
-        for j in range(k + 1, stop):
+        for j in range(start, stop):
             y[c, row, j] = (y[c, row, j] + u0 * a[c, i, j] + u1 * a[c, i + 1, j]
                             + u2 * a[c, i + 2, j] + u3 * a[c, i + 3, j])
     for i in range(rest, n):
         own = u[c, k, i]
-        for j in range(k + 1, stop):
+        for j in range(start, stop):
             y[c, row, j] = y[c, row, j] + own * a[c, i, j]
     for p in range(first, k):
         of_u, of_z = 0.0, 0.0
@@ -133,9 +135,10 @@ def of_rows(a: Any, u: Any, v: Any, y: Any, z: Any, scale: Any, c: Any, k: Any, 
             stop: Any) -> None:
     """The row of z by which the reflection v of rows changes the matrix: by -z' v."""
     row, rest = k - first, k + 1 + (n - k - 1) // 4 * 4
+    start = (k + 1) // LINE * LINE  # v is zero before k + 1
     for i in range(k + 1, rest, 4):
         t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-        for j in range(k + 1, stop):
+        for j in range(start, stop):
             t0 += a[c, i, j] * v[c, k, j]
             t1 += a[c, i + 1, j] * v[c, k, j]
             t2 += a[c, i + 2, j] * v[c, k, j]
@@ -146,7 +149,7 @@ def of_rows(a: Any, u: Any, v: Any, y: Any, z: Any, scale: Any, c: Any, k: Any, 
         z[c, row, i + 3] = t3
     for i in range(rest, n):
         total = 0.0
-        for j in range(k + 1, stop):
+        for j in range(start, stop):
             total += a[c, i, j] * v[c, k, j]
         z[c, row, i] = total
     for p in range(first, k + 1):

@@ -131,3 +131,17 @@ def smaller_root(c: Any, a: Any, b: Any) -> Any:
     """The root of c x^2 - a x + b that is the nearer one to 0 for positive a."""
     square = math.sqrt(max(a * a - 4.0 * b * c, 0.0))
     return (a - square) / (2.0 * c) if a <= 0.0 else 2.0 * b / (a + square)
+
+
+@kernel
+def rising(values: Any) -> Any:
+    """Values that are in ascending order but for rounding, none less than the one before it."""
+    count, n = values.shape
+    y = np.empty_like(values)
+    for c, _ in threads(count, 1):
+        before = values[c, 0]
+        for i in range(n):
+            value = values[c, i]
+            before = value if value != value else max(before, value)
+            y[c, i] = before
+    return y

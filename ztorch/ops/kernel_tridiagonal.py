@@ -15,6 +15,7 @@ import numpy as np
 from ztorch.kernels import kernel, threads
 
 PANEL = 4  # rows whose changes reach the others at once
+LINE = 16  # numbers of a cache line: vectors of whole rows begin at one, before their first element
 
 
 @kernel
@@ -55,7 +56,7 @@ def tridiagonal(x: Any, sizes: Any) -> Any:
                 v0, v1, v2, v3 = (v[c, first, i], v[c, first + 1, i], v[c, first + 2, i],
                                   v[c, first + 3, i])
                 w0, w1, w2, w3 = w[c, 0, i], w[c, 1, i], w[c, 2, i], w[c, 3, i]
-                for j in range(last, stop):
+                for j in range(last // LINE * LINE, stop):
                     a[c, i, j] = (a[c, i, j] - v0 * w[c, 0, j] - w0 * v[c, first, j]
                                   - v1 * w[c, 1, j] - w1 * v[c, first + 1, j]
                                   - v2 * w[c, 2, j] - w2 * v[c, first + 2, j]
@@ -87,9 +88,10 @@ def panel_step(a: Any, v: Any, w: Any, scale: Any, c: Any, k: Any, first: Any, n
     """The row of w with which the reflection changes the matrix by v' w + w' v, less what earlier
     rows of the panel will have changed."""
     row, rest = k - first, k + 1 + (n - k - 1) // 4 * 4
+    start = (k + 1) // LINE * LINE  # v is zero before k + 1
     for i in range(k + 1, rest, 4):
         t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-        for j in range(k + 1, stop):
+        for j in range(start, stop):
             t0 += a[c, i, j] * v[c, k, j]
             t1 += a[c, i + 1, j] * v[c, k, j]
             t2 += a[c, i + 2, j] * v[c, k, j]
@@ -100,7 +102,7 @@ def panel_step(a: Any, v: Any, w: Any, scale: Any, c: Any, k: Any, first: Any, n
         w[c, row, i + 3] = t3
     for i in range(rest, n):
         total = 0.0
-        for j in range(k + 1, stop):
+        for j in range(start, stop):
             total += a[c, i, j] * v[c, k, j]
         w[c, row, i] = total
     for p in range(first, k):

@@ -115,7 +115,7 @@ def _decomposed(x: Value, full: bool) -> tuple[Value, Value, Value]:
     if q is not None:
         own = OPS.matmul(q[..., :n], u)
         u = OPS.concat(own, q[..., n:], axis=-1) if full else own
-    s = OPS.sort(rows[..., -1], descending=True) * OPS.squeeze(size, -1)
+    s = rows[..., -1] * OPS.squeeze(size, -1)
     return u, s, vh * OPS.matrix_transpose(turn)
 
 
@@ -132,7 +132,8 @@ def _singular_batch(one: Value, many: Examples) -> Value:
 
 def _by_rotations(x: Value) -> Value:
     u, s, vh = decomposed_by_rotations(x, False)
-    rows = OPS.concat(OPS.matrix_transpose(u), vh, OPS.expand_dims(s, -1), axis=-1)
+    s = OPS.expand_dims(OPS.sort(s, descending=True), -1)  # their order was that before rounding
+    rows = OPS.concat(OPS.matrix_transpose(u), vh, s, axis=-1)
     return OPS.flip(rows, -2)
 
 
@@ -143,7 +144,7 @@ def _by_halves(x: Value) -> Value:
 
 
 # The left and the right singular vectors of square matrices as rows, side by side, and the values
-# as a last column, in ascending order but for rounding. `svd` and `svdvals` have the gradient.
+# as a last column, in ascending order. `svd` and `svdvals` have the gradient.
 SINGULAR_ROWS = Op("singular_rows", "order",
                    lambda x: ((x.shape[0], x.shape[1], 2 * x.shape[2] + 1), x.dtype),
                    _singular_numpy, grad=lambda o, g, y, x: (None,), cost=64,
