@@ -140,14 +140,17 @@ def test_what_is_not_transformed() -> None:
 
 
 def test_gradients_of_kernels() -> None:
-    def chosen(batch: int, down: int, across: int, channels: int) -> bool:
+    def chosen(batch: int, down: int, across: int, channels: int, target: Target = HOPPER) -> bool:
         x, k = leaf("input", "x", (batch, down, across, channels), f32), leaf("input", "k", (3, 3, channels, channels), f32)
         [slope] = gradients(ops.sum(ops.square(ops.conv(x, k, padding="same"))), [k])
-        return winograd.KERNEL_SLOPES in ops_of(Graph({"y": slope}), HOPPER)
+        return winograd.KERNEL_SLOPES in ops_of(Graph({"y": slope}), target)
 
     assert chosen(64, 56, 56, 64) and chosen(64, 14, 14, 256) and chosen(1, 4, 4 * 16_384, 64)
     assert not chosen(1, 14, 14, 256)
     assert not chosen(1, 4, 4 * 16_411, 64)  # so many tiles have no equal parts
+    parts = 2 * winograd.POINTS * 2048 * 2048  # more elements than those of 2,304 tiles
+    for limit in (parts, parts - 1):
+        assert chosen(2304, 4, 4, 2048, HOPPER.on_device({"max_buffer_elements": limit})) == (limit == parts)
 
 
 def test_sums_over_many_tiles_are_short() -> None:

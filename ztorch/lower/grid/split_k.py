@@ -60,14 +60,12 @@ def parts_of(v: Value, grid: GridLimits, shape: MmaShape | None) -> int:
 
 
 def short_parts(v: Value, grid: GridLimits) -> int:
-    """The number of parts of a product by threads whose sums are short; 0 if it has no parts of
-    equal length that are long enough."""
+    """The number of parts of a product by threads whose sums are short, and that takes the least
+    time with these; 0 if it has no such parts of equal length."""
     m, n, k, batch = *v.shape[-2:], v.args[0].shape[-1], math.prod(v.shape[:-2])
-    least = math.ceil(k / PRODUCT_DEPTH)
-    if least == 1:
-        return 1
+    least, most = math.ceil(k / PRODUCT_DEPTH), max(1, k // SPLIT_DEPTH_THREADS)
     first = max(least, fastest(m, n, k, batch, grid, v.dtype.bytes, None)[1])
-    return next((p for p in range(first, k // SPLIT_DEPTH_THREADS + 1) if k % p == 0), 0)
+    return next((p for p in range(first, most + 1) if k % p == 0), 0)
 
 
 def cut_up(v: Value, parts: int) -> Value:

@@ -131,12 +131,17 @@ class _Convolution:
     def _pays_on_grid(self, plain: Sizes, at_point: Sizes, fixed: bool, grid: GridLimits) -> bool:
         """The same on a grid, whose buffers hold all points of the image and of the result."""
         channels, kernel = self.image.shape[-1], self.image.shape[-1] * self.filters
-        most = min(grid.max_buffer_elements, grid.max_buffer_bytes // f32.bytes)
-        if POINTS * self.tiles * max(channels, self.filters) > most:
+        if not _fits(max(self.tiles * max(channels, self.filters), kernel), grid):
             return False
         untransformed = self.image.size + math.prod(self.shape) + (not fixed) * WINDOW**2 * kernel
         transformed = POINTS * (self.tiles * (channels + self.filters) + kernel)
         return pays(plain, at_point, POINTS, untransformed, transformed, 2 + (not fixed), grid)
+
+
+def _fits(elements: int, grid: GridLimits) -> bool:
+    """Whether a buffer can hold some elements at each point."""
+    most = min(grid.max_buffer_elements, grid.max_buffer_bytes // f32.bytes)
+    return POINTS * elements <= most
 
 
 def transformed(v: Value, fixed: bool, limits: Limits, prepared: Prepared,
@@ -178,8 +183,10 @@ def transformed_slope(v: Value, limits: Limits) -> Value | None:
     at_points = SLOPES(slopes if _is_channels_last(slopes) else COPY(slopes), low=(0, 0), down=down,
                        across=across, rows=_padded_rows(convolution.tiles, filters, limits))
     tiles = OPS.transpose(_tiles(image, down, across, limits), (0, 2, 1))
-    product = v.op(tiles, _first_rows(at_points, convolution.tiles))
-    return product if limits.grid is None or short_parts(product, limits.grid) else None
+    product, grid = v.op(tiles, _first_rows(at_points, convolution.tiles)), limits.grid
+    parts = 1 if grid is None else short_parts(product, grid)
+    fits = grid is None or _fits(parts * channels * filters, grid)
+    return product if parts and fits else None
 
 
 def _results(v: Value, image: Value, fixed: bool, limits: Limits,
