@@ -128,17 +128,17 @@ def windows_of(product: Value) -> WindowAxes | None:
     bases = []
     for n, x in enumerate(product.args):
         row, column = (deep, along) if n else (down, deep)
-        base = _base(x, (*batch_index, Index.of(row), Index.of(column)))
+        base = base_of(x, (*batch_index, Index.of(row), Index.of(column)))
         if base is None:
             return None
         bases.append(base)
-    parts = {v: _parts(v, [i for _, index, _ in bases for i in index]) for v in (down, along, deep)}
+    indices = [i for _, index, _ in bases for i in index]
+    parts = {v: digits_of(v, indices) for v in (down, along, deep)}
     merged: dict[Var, Index] = {}
     for v, split in parts.items():
         if split is None:
             return None
-        merged[v] = sum((Index.of(p) * math.prod(q.extent for q in split[i + 1:])
-                         for i, p in enumerate(split)), Index())
+        merged[v] = whole(split)
     rows, columns, steps = (split or () for split in parts.values())
     for phases in (False, True):
         left, *others = (_boxed(*base, merged, phases) for base in bases)
@@ -152,7 +152,7 @@ def windows_of(product: Value) -> WindowAxes | None:
     return None
 
 
-def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], bool] | None:
+def base_of(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], bool] | None:
     """The source of a chain of views, the index, and whether that may be outside, in zero padding.
     """
     index = proper(index, v.shape)
@@ -169,7 +169,7 @@ def _base(v: Value, index: Sequence[Index]) -> tuple[Value, tuple[Index, ...], b
     return v, index, False
 
 
-def _parts(v: Var, indices: Sequence[Index]) -> Parts | None:
+def digits_of(v: Var, indices: Sequence[Index]) -> Parts | None:
     """The parts into which indices divide a dimension; None if their divisors do not nest."""
     cuts = sorted({1, v.extent, *(c for i in indices for c in _cuts(i, v))})
     if any(b % a for a, b in pairwise(cuts)):
@@ -177,6 +177,12 @@ def _parts(v: Var, indices: Sequence[Index]) -> Parts | None:
     sizes = [b // a for a, b in pairwise(cuts)][::-1] or [1]
     return tuple(Var(f"{v.name}{i}", size, kept=i == len(sizes) - 1)
                  for i, size in enumerate(sizes))
+
+
+def whole(parts: Parts) -> Index:
+    """The dimension that parts divide."""
+    return sum((Index.of(p) * math.prod(q.extent for q in parts[i + 1:])
+                for i, p in enumerate(parts)), Index())
 
 
 def _cuts(index: Index, v: Var) -> Iterator[int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ztorch.graph.op import OPS
-from ztorch.graph.value import Graph, Value
+from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
 from ztorch.lower.tuning import CHAIN_BYTES, CHAIN_MOST, CHAIN_ROWS
 
@@ -16,12 +15,3 @@ def becomes_chains(graph: Graph, limits: Limits) -> bool:
     return 1 < len(products) <= CHAIN_MOST and all(
         v.rank == 2 and v.shape[0] <= CHAIN_ROWS and v.args[1].nbytes <= CHAIN_BYTES
         for v in products)
-
-
-def sums_over_k(a: Value, b: Value) -> Value:
-    """A product as sums over the rows of its right operand, which neighboring threads read."""
-    (*batch, m, k), rank = a.shape, a.rank - 2
-    if m == 1:
-        column = OPS.reshape(a, (*batch, k, 1))
-        return OPS.sum(OPS.mul(OPS.broadcast_to(column, b.shape), b), axis=-2)
-    return OPS.sum(OPS.mul(OPS.expand_dims(a, -1), OPS.expand_dims(b, rank)), axis=-2)

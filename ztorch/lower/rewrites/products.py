@@ -29,14 +29,19 @@ from ztorch.lower.grid.window_axes import seen_through
 from ztorch.lower.grid.window_tiles import cut_of, estimated
 from ztorch.lower.index import Index, Var
 from ztorch.lower.region import COPY, view_of, without_copies
-from ztorch.lower.rewrites.chained import sums_over_k
 from ztorch.lower.rewrites.deep_products import depth_of_parts, in_sums, is_deep
+from ztorch.lower.rewrites.few_channels import FewChannels
 from ztorch.lower.rewrites.frozen import Derived
 from ztorch.lower.rewrites.integer_products import in_words
 from ztorch.lower.rewrites.quantized_products import of_integers
 from ztorch.lower.rewrites.split_floats import SplitFloats
 from ztorch.lower.rewrites.split_reductions import split_reduction, widened
 from ztorch.lower.rewrites.split_windows import SplitWindows
+from ztorch.lower.rewrites.sums_of_products import (
+    sums_along_rows,
+    sums_down_columns,
+    sums_over_k,
+)
 from ztorch.lower.rewrites.winograd import transformed
 from ztorch.lower.tuning import (
     COPY_COLUMNS,
@@ -46,7 +51,6 @@ from ztorch.lower.tuning import (
     NARROW_ROWS,
     PRODUCT_DEPTH,
     SPLIT_DEPTH,
-    SUMMED_ROWS,
     WINDOW_ROWS,
     WINDOW_UNITS,
 )
@@ -64,6 +68,7 @@ class ProductRewrites:
         self.padded: dict[Value, Value] = {}  # left operands with padded rows
         self.pitched = Pitches(limits)
         self.split, self.split_windows = SplitFloats(limits), SplitWindows(limits)
+        self.few_channels = FewChannels(limits)
 
     def prepared(self, v: Value, fixed: bool) -> Value:
         """The product with operands that its tiles can read.
@@ -76,7 +81,7 @@ class ProductRewrites:
         a, b = v.args
         k = a.shape[-1]
         if v.shape[-1] == 1:  # rows times one vector: sums along rows
-            if limits.grid is None and (totals := _sums_down_columns(v)) is not None:
+            if limits.grid is None and (totals := sums_down_columns(v)) is not None:
                 return totals
             row = OPS.broadcast_to(OPS.reshape(widened(b), (*b.shape[:-2], 1, k)), a.shape)
             y = split_reduction(OPS.sum(OPS.mul(widened(a), row), axis=-1), limits.grid)
@@ -86,7 +91,7 @@ class ProductRewrites:
             at_points = (transformed(v, fixed, limits, self.prepared, self._deep)
                          if by_threads else None)
             return self._on_grid(v, limits.grid) if at_points is None else at_points
-        if not fixed and (sums := _sums_along_rows(v, limits)) is not None:
+        if not fixed and (sums := sums_along_rows(v, limits)) is not None:
             return sums
         if limits.lanes(v.dtype) == 1:
             return _product_of(v, COPY(a) if access_pattern(a) is None else a,
@@ -162,6 +167,9 @@ class ProductRewrites:
         windowed = self._windowed(v, grid)
         if windowed is not None:
             return windowed
+        few = self.few_channels(self._as_views(v), lambda part: self._along_k(part, grid))
+        if few is not None:
+            return few
         bordered = self._bordered(v)
         if bordered is None:
             v = self._in_16_bits(v)
@@ -169,12 +177,14 @@ class ProductRewrites:
         else:
             v = bordered
         a, b = v.args
-        m, k = v.shape[-2], a.shape[-1]
-        if m == 1 or self.in_chains:
+        if v.shape[-2] == 1 or self.in_chains:
             sums = sums_over_k(widened(a), widened(b))
             y = sums if self.in_chains else split_reduction(sums, grid)
             return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
-        v = _product_of(v, *self.pitched(v))
+        return self._along_k(_product_of(v, *self.pitched(v)), grid)
+
+    def _along_k(self, v: Value, grid: GridLimits) -> Value:
+        """The product, divided along k if its tiles are too few to occupy the machine."""
         k = v.args[0].shape[-1]
         most_parts = parts_of(v, grid, shape_for(v, self.limits))
         parts = next((p for p in range(most_parts, 1, -1) if k % p == 0), 1)
@@ -228,31 +238,6 @@ class ProductRewrites:
             if best is None or time < best[0]:
                 best = time, summed(part, v) if parts > 1 else part
         return best[1] if best else None
-
-
-def _sums_along_rows(v: Value, limits: Limits) -> Value | None:
-    """A product of few rows with a transposed matrix as sums along the rows of that matrix, which
-    are read where they are. None if copying the matrix takes less time."""
-    a, b = v.args
-    near = b.nbytes <= limits.processor.l2_bytes
-    if a.shape[-2] > (1 if near else SUMMED_ROWS) or is_readable(b):
-        return None
-    rows = OPS.transpose(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
-    if not is_readable(rows):
-        return None
-    pairs = OPS.mul(OPS.expand_dims(widened(a), -2), OPS.expand_dims(widened(rows), -3))
-    return OPS.cast(OPS.sum(pairs, axis=-1), v.dtype)
-
-
-def _sums_down_columns(v: Value) -> Value | None:
-    """A transposed matrix times one vector as sums over the rows of the matrix as it lies: vectors
-    hold neighbors, which are far apart along a column. None if it lies otherwise."""
-    a, b = v.args
-    lying = OPS.transpose(a, (*range(a.rank - 2), a.rank - 1, a.rank - 2))
-    if a.shape[-2] == 1 or is_readable(a) or not is_readable(lying):
-        return None
-    y = split_reduction(OPS.sum(OPS.mul(widened(lying), widened(b)), axis=-2), None)
-    return OPS.cast(OPS.reshape(y, v.shape), v.dtype)
 
 
 def _left(v: Value, limits: Limits) -> Value:

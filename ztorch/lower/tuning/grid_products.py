@@ -111,6 +111,12 @@ PITCH_REUSE = row(
     "public figures of an H200: a copy takes as long as 460 multiply-adds of an element; without "
     "it products take four times as long")
 
+PIXEL_DEPTH = row(
+    "PIXEL_DEPTH", 2.0, "ratio",
+    "how much deeper windows of wider pixels may be than those of the image", CHOSEN)
+PIXEL_GAIN = row(
+    "PIXEL_GAIN", 2.0, "ratio",
+    "how many more elements windows must have than their image with wider pixels", CHOSEN)
 SPLIT_FLOATS_GAIN = row(
     "SPLIT_FLOATS_GAIN", 1.5, "ratio",
     "how much faster three products of parts of float32 must be than one by threads",
