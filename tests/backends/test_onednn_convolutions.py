@@ -28,6 +28,7 @@ from ztorch.dtypes import f32
 from ztorch.errors import DeviceError
 from ztorch.graph import passes
 from ztorch.graph.op import leaf
+from ztorch.ir.interpret import interpret
 from ztorch.lower.plan_schedule import RULES, library_plan
 from ztorch.lower.rewrites import library_convolutions
 from ztorch.runtime.devices import resolve
@@ -108,6 +109,23 @@ def test_calls_are_convolutions(path: Path, name: str) -> None:
         call()
         values = next(iter(call.outputs.values()))
         np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_interpreter_convolves(path: Path) -> None:
+    """The kernel means what it computes: calls of two sizes, a bias, and what is cut off."""
+    shape, layer, *how = CASES["borders"]
+    model = weighted(zt.Sequential([L.Input(shape), layer]))
+    functions = dict(model.trace(batch_size=BATCH).functions)
+    [key] = [s.key for s in compiled(functions).plans["predict"].steps]
+    [step] = compiled(functions, schedules={key: "onednn_convolution images(2)"}).plans["predict"].steps
+    x = np.random.default_rng(0).normal(size=(BATCH, *shape)).astype(np.float32)
+    w, bias = model.get_weights()
+    expected = np.maximum(convolved(x, w, bias, *how), 0)
+    by_size = {a.size: np.ascontiguousarray(a).reshape(-1) for a in (x, w, bias)}
+    arrays = {m.name: by_size.get(m.size, np.zeros(m.size, np.float32)) for m in step.kernel.memories}
+    interpret(step.kernel, arrays)
+    [y] = [a for a in arrays.values() if a.size == expected.size]
+    np.testing.assert_allclose(y.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_nan_is_not_cut_off(path: Path) -> None:
