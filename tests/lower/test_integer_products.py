@@ -14,6 +14,7 @@ from ztorch.graph.value import Graph, Value
 from ztorch.host import processor
 from ztorch.ir.limits import Limits
 from ztorch.lower.rewrites.integer_products import bounds
+from ztorch.lower.schedule import ProductSchedule
 
 BYTES = replace(WIDE, byte_dots=True)
 INTERPRETED = {"one lane": SCALAR, "few lanes": NARROW, "many lanes": WIDE, "bytes": BYTES}
@@ -184,3 +185,15 @@ def test_codes_are_stored_as_bytes() -> None:
     written = {m.name: m.dtype for s in plan_of(job.alone("j"), BYTES)[0].steps
                for m in s.kernel.memories if m.access != "r"}
     assert all(d.is_int for d in written.values())
+
+
+def test_sums_leave_a_register_for_products() -> None:
+    """Without an instruction that multiplies and adds, a product waits for its sum."""
+    job = _job(_numbers((256, 256), "uint8", 1), _numbers((256, 256), "int8", 2))
+    narrow = replace(TARGETS["avx2"].limits, byte_dots=False)
+    for limits, free in ((narrow, 1), (replace(narrow, byte_dots=True), 0)):
+        s = plan_of(job.alone("j"), limits)[0].steps[-1].schedule
+        assert isinstance(s, ProductSchedule)
+        used = s.tile_rows * s.tile_vectors + s.tile_vectors + 1
+        assert used + free < limits.vector_registers
+        assert s.unroll == (2 if free else 4)

@@ -24,6 +24,8 @@ from ztorch.lower.tuning import (
     FEW_SUMS,
     FEW_SUMS_CYCLES,
     HALF_VECTORS_GAIN,
+    INTEGER_REGISTERS,
+    INTEGER_UNROLL,
     K_UNROLL,
     L1_SHARE,
     L2_SHARE,
@@ -102,7 +104,9 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     # A copied panel has whole vectors, and tiles without a free register must prefetch.
     masks = 0 if pack or limits.mask_registers or n % lanes == 0 else 1
     ahead = 0 if pack else steps_ahead(distance, cpu)
-    registers_max = limits.vector_registers - masks - (0 if ahead else SPARE_REGISTERS)
+    adds_apart = d.is_int and not limits.byte_dots  # a product waits in a register for its sum
+    registers_max = limits.vector_registers - masks - (0 if ahead else SPARE_REGISTERS) - (
+        INTEGER_REGISTERS if adds_apart else 0)
     best = functools.partial(
         _best_tile, m, n, k, limits, d, packed, access, panel, count, registers_max)
     time, rows, width = best()
@@ -130,7 +134,7 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)), block_depth=0,
         block_pack=int(pack), prefetch=0 if near and not full else steps_ahead(distance, cpu),
         unroll=max(1, min(K_UNROLL, ONE_ROW_STRIDE // (panel * lanes * d.bytes)))
-        if m == 1 and panel else K_UNROLL, epilogue_inline=1)
+        if m == 1 and panel else INTEGER_UNROLL if adds_apart else K_UNROLL, epilogue_inline=1)
 
 
 def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,

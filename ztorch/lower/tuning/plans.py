@@ -113,3 +113,15 @@ SYMMETRIC_ROWS = row(
 SYMMETRIC_DEPTH = row(
     "SYMMETRIC_DEPTH", 128, "steps along k",
     "the least depth of such a product: blocks are copied, and joined again", CHOSEN)
+
+# -- integer products without an instruction that multiplies and adds ------------------------------
+
+INTEGER_REGISTERS = row(
+    "INTEGER_REGISTERS", 1, "vector registers",
+    "registers of a tile for products that are not yet added",
+    "on Zen 4 at AVX2, 256 x 256 x 256 bytes 216 us to 200, with INTEGER_UNROLL; a quantized MLP "
+    "of 32 rows 399 us to 365: LLVM spilled half of the sums")
+INTEGER_UNROLL = row(
+    "INTEGER_UNROLL", 2, "steps along k",
+    "steps in one iteration of such a product: LLVM moves products of later steps before sums",
+    "see INTEGER_REGISTERS; 4 steps take 385 us in that MLP")
