@@ -24,7 +24,8 @@ from ztorch.ops.triangular import inverse_of_lower
 
 LARGEST = 512  # columns: each is an iteration over the whole matrix
 COLUMNS = 16  # of the largest matrices that are eliminated whole, without blocks
-BLOCK = 64  # columns that are eliminated one by one; the rest of a matrix by products with them
+BLOCK = 64  # columns of a block: the rest of a matrix changes by products with them
+WHOLE = 32  # columns of matrices that are no blocks, at most
 
 _POSITIVE = np.array([[[4.0, 1.0], [1.0, 3.0]], [[2.0, 0.2], [0.2, 1.0]]])
 _REGULAR = np.array([[0.1, 2.0], [3.0, 0.5]])
@@ -69,13 +70,14 @@ def cholesky(x: Value, upper: bool = False) -> Value:
 def _cholesky(x: Value) -> Value:
     """The decomposition of the first columns, then that of the rest less their products."""
     n = x.shape[-1]
-    if n <= BLOCK:
+    if n <= WHOLE:
         return _cholesky_by_columns(x)
-    first = _cholesky_by_columns(x[..., :BLOCK, :BLOCK])
+    block = BLOCK if n > BLOCK else WHOLE
+    first = _cholesky_by_columns(x[..., :block, :block])
     inverse = OPS.matrix_transpose(inverse_of_lower(first))
-    below = OPS.matmul(x[..., BLOCK:, :BLOCK], inverse)
-    rest = x[..., BLOCK:, BLOCK:] - OPS.matmul(below, OPS.matrix_transpose(below))
-    above = OPS.zeros_like(x[..., :BLOCK, BLOCK:])
+    below = OPS.matmul(x[..., block:, :block], inverse)
+    rest = x[..., block:, block:] - OPS.matmul(below, OPS.matrix_transpose(below))
+    above = OPS.zeros_like(x[..., :block, block:])
     return OPS.concat(OPS.concat(first, above, axis=-1),
                       OPS.concat(below, _cholesky(rest), axis=-1), axis=-2)
 
