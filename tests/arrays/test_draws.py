@@ -56,6 +56,15 @@ def test_gradients_of_gamma_are_those_of_the_draw() -> None:
         np.testing.assert_allclose(slopes[k], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_shuffles_take_slices_in_the_order_of_random_words(axis: int) -> None:
+    """One program, which treats no position as one from the end."""
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    words = zt.random.randint((x.shape[axis],), 0, (1 << 32) - 1, "uint32", seed=4).numpy()
+    order = np.argsort(words, kind="stable")
+    np.testing.assert_array_equal(zt.random.shuffle(x, axis, seed=4).numpy(), x.take(order, axis))
+
+
 @pytest.mark.parametrize("d", ["float32", "float64"])
 def test_shares_are_how_much_of_the_normal_distribution_is_below(d: str) -> None:
     """Also those of words at both ends and in the middle."""

@@ -272,7 +272,7 @@ def shuffle(x: Any, axis: int = 0, seed: Seed = None) -> Any:
     x = _tensor(x)
     [axis] = normal_axes(axis, len(x.shape))
     order = ops.argsort(ops.random_bits((x.shape[axis],), *source_of(seed)))
-    return ops.take(x, order, axis)
+    return x.apply_op("take", x, order, axis=axis)  # as it is: no position counts from the end
 
 
 def _tensor(x: Any) -> Any:
