@@ -14,6 +14,7 @@ from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
+from ztorch.machines.processors import processor
 
 AVX512 = TARGETS["avx512"].limits
 CASES: dict[str, Callable[[Value], Value]] = {
@@ -42,6 +43,14 @@ def test_few_sums_and_values_are_side_by_side() -> None:
     assert proposed(ops.sum(rows, axis=0)) == "rows lanes(32) sums(1) columns(1)"
     strided = ops.take(rows, np.arange(0, 1024, 2), axis=1)  # lanes that are read one by one
     assert "lanes(8)" in proposed(ops.sum(strided, axis=0))
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(64, 64), (72, 16), (100, 16), (1000, 64)])
+def test_vectors_wider_than_the_ports_are_side_by_side_where_they_leave_no_rest(columns: int, lanes: int) -> None:
+    """A processor looks far enough ahead: an instruction takes two cycles. Not behind longer chains."""
+    zen4 = TARGETS["avx512"].on_processor(processor("zen4")).limits
+    assert f"lanes({lanes})" in proposed(ops.sum(ops.sin(x(9, columns)), axis=0), zen4)
+    assert "lanes(64)" in proposed(ops.sum(ops.erfc(x(9, columns // 72 * 72 or 64)), axis=0), zen4)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,6 +14,7 @@ from ztorch.lower.tuning import (
     ELEMENT_VECTORS,
     LONG_ELEMENT,
     LONG_ROW_VECTORS,
+    LONG_WIDE_ELEMENT,
     SHORTEST_VECTOR,
 )
 
@@ -53,6 +54,7 @@ def vectors_abreast(region: Region, places: Sequence[Index], column: Var, limits
     results = sum(len(v.args) for v in region.members if v.op is INTERLEAVED)
     if any(not at.is_affine or at.factor(column) not in (0, 1) for at in places):
         return 1  # lanes that are read one by one, or whose indices fill registers
-    vectors = column.extent // lanes
+    wide = limits.vector_bits > limits.processor.port_bits and slots < LONG_WIDE_ELEMENT
+    vectors = -(-column.extent // lanes) if wide else column.extent // lanes
     return next(n for n in (ELEMENT_VECTORS, 2, 1) if n == 1 or (n * results < (
         limits.vector_registers) and (vectors % n == 0 or vectors >= LONG_ROW_VECTORS * n)))

@@ -20,13 +20,12 @@ from ztorch.ir.nested import Nested, nested
 from ztorch.ir.opcodes import PURE, identity
 from ztorch.ir.ranges import Range, range_of, range_of_result, ranges
 from ztorch.ir.rewrite import next_id
-from ztorch.lower.tuning import LANES_OF_GATHERS
+from ztorch.lower.tuning import KNOWN_LOOP, LANES_OF_GATHERS
 
 # The opcode that combines accumulators, by the opcode that updates them.
 COMBINED = {"add": "add", "sub": "add", "mul": "mul", "min": "min", "max": "max", "and": "and",
             "or": "or", "xor": "xor"}
 ALONG = frozenset({"cast", "add", "sub"})  # opcodes that preserve a stride of one per iteration
-LONG = 16  # iterations, where their number is known, from which on a loop without sums has lanes
 ONE_LANE = frozenset({"worker", "workers", "grid_id", "block_id", "extract", "join", "splat",
                       "iota", "shuffle"})
 
@@ -99,9 +98,9 @@ def _vectorizable(n: Nested, kernel: Kernel, limits: Limits,
         return None
     assert n.end is not None
     loop = _VectorizedLoop(i, instructions, n.end, kernel, limits_by_id, limits)
-    if not loop.is_legal() or (i.args[1].is_const and (i.args[1].number < LONG or loop.updates)):
-        return None
-    return loop
+    turns = i.args[1].number if i.args[1].is_const else KNOWN_LOOP
+    return loop if loop.is_legal() and turns >= KNOWN_LOOP and not (
+        i.args[1].is_const and loop.updates) else None
 
 
 def _place(access: Instr) -> tuple[Operand, int]:  # of a load or a store: index and offset

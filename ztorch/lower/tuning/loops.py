@@ -9,13 +9,16 @@ _CODE_SIZE = "chosen by the size of the code"
 # -- elementwise work and reductions ---------------------------------------------------------------
 
 SHARED_ITERATION_ELEMENTS = row(
-    "SHARED_ITERATION_ELEMENTS", 1024, "elements",
-    "the longest iteration of a loop that workers share; a longer one adds an axis to the loop",
-    CHOSEN)
+    "SHARED_ITERATION_ELEMENTS", 1024, "elements", "the longest iteration of a loop that workers "
+    "share; a longer one adds an axis to the loop", CHOSEN)
 LONG_ELEMENT = row(
     "LONG_ELEMENT", 24, "issue slots",
     "the lowest cost of an element for which several vectors are computed side by side",
     "on Zen 4 with AVX2, sin takes 0.66 of the time, x ** 1.3 0.77; exp and log 1.0")
+LONG_WIDE_ELEMENT = row(
+    "LONG_WIDE_ELEMENT", 36, "issue slots",
+    "the same for vectors wider than the ports, if they leave a rest of a row",
+    "on Zen 4, softplus takes 0.88 of the time and erfc 0.75, but sin, erf and GELU 1.0")
 ELEMENT_VECTORS = row(
     "ELEMENT_VECTORS", 4, "vectors",
     "vectors of elements that are computed side by side",
@@ -41,6 +44,9 @@ VECTORS_TOGETHER = row(
 LANES_OF_GATHERS = row(
     "LANES_OF_GATHERS", 4, "lanes", "lanes of a vectorized loop with indirect loads",
     "chosen: four scalar loads are as fast as a gather instruction on any processor")
+KNOWN_LOOP = row(
+    "KNOWN_LOOP", 16, "iterations",
+    "the shortest loop of a known number of iterations, without sums, that has lanes", CHOSEN)
 WEIGHTS_MIN = row(
     "WEIGHTS_MIN", 4, "elements",
     "the fewest row-invariant elements that are kept in registers", CHOSEN)
