@@ -134,14 +134,14 @@ def test_windows_of_any_kind(library: FakeCudnn, name: str) -> None:
 
 def trained(measures: bool) -> tuple[list[np.ndarray], int]:
     """The weights after a step, and the convolutions that were taken."""
-    model = zt.Sequential([L.Input((7, 6, 8)), *(L.Conv2D(n, 3, padding="same", use_bias=False) for n in (16, 8))])
+    model = zt.Sequential([L.Input((4, 5, 8)), *(L.Conv2D(8, 3, padding="same", use_bias=False) for _ in range(2))])
     model.build()
     r = np.random.default_rng(2)
     model.set_weights([r.normal(size=w.shape).astype(np.float32) * 0.1 for w in model.get_weights()])
-    y = r.normal(size=(BATCH, 7, 6, 8)).astype(np.float32)
+    y = r.normal(size=(BATCH, 4, 5, 8)).astype(np.float32)
     options: dict[str, Any] = {"batch_size": BATCH, "optimizer": "sgd", "loss": "mse"}
     taken = measured(model.trace(**options).functions) if measures else 0
-    model.compile("cuda", **options).fit(images(), y, epochs=1, verbose=0, shuffle=False)
+    model.compile("cuda", **options).fit(images((4, 5, 8)), y, epochs=1, verbose=0, shuffle=False)
     return model.get_weights(), taken
 
 

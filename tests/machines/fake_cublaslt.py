@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.machines.compiled_c import library_of
 from tests.machines.fake_cuda import FakeCuda
 from ztorch.backends import cublaslt
 from ztorch.dtypes import DType, bf16, f16, f32, from_storage, to_storage
@@ -36,8 +36,7 @@ class FakeCublaslt:
 
     def __init__(self, folder: Path, driver: FakeCuda, monkeypatch: pytest.MonkeyPatch):
         path = folder / "libcublasLt.so"
-        source = Path(__file__).with_name("pretended_cublaslt.c")
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, source], check=True)
+        path.write_bytes(library_of(Path(__file__).with_name("pretended_cublaslt.c")))
         self.driver, self.library = driver, ctypes.CDLL(str(path))
         self.products: list[tuple[int, int, int, DType, int]] = []  # m, n, k, dtype and way of computing
         self._function = ctypes.CFUNCTYPE(None, ctypes.POINTER(Product))(self._multiply)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.machines.compiled_c import library_of
 from tests.machines.fake_cuda import FakeCuda
 from ztorch.backends import cudnn
 from ztorch.dtypes import DType, bf16, f16, f32, from_storage, to_storage
@@ -47,8 +47,7 @@ class FakeCudnn:
 
     def __init__(self, folder: Path, driver: FakeCuda, monkeypatch: pytest.MonkeyPatch):
         path = folder / "libcudnn.so"
-        source = Path(__file__).with_name("pretended_cudnn.c")
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, source], check=True)
+        path.write_bytes(library_of(Path(__file__).with_name("pretended_cudnn.c")))
         self.driver, self.library = driver, ctypes.CDLL(str(path))
         self.convolutions: list[tuple[int, int]] = []  # the operation and the engine of each
         self.copies = 0
