@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +23,6 @@ from ztorch.ir.rewrite import rewrite
 _WHOLE = FORMATS[f32].whole
 _WHOLE_BITS = int(np.float32(_WHOLE).view(np.int32))
 _REACH = 1 << FORMATS[f32].mantissa - 1  # the largest number for which the sum has units
-
-
-class Reach(NamedTuple):
-    """What is known of a float: bounds, and that it is a number, not NaN."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    number: bool = False
 
 
 def rounded_casts(kernel: Kernel) -> Kernel:
@@ -69,22 +60,21 @@ def _is_short(i: Instr, made: Mapping[int, Instr]) -> bool:
     if rounding is None or rounding.opcode != "round":
         return False
     low, high = limits(i.dest.dtype)
-    reach = _reach(rounding.args[0], made)
-    return reach.number and max(low, -_REACH) <= reach.low and reach.high <= min(high, _REACH)
+    least, most = _bounds(rounding.args[0], made)
+    return max(low, -_REACH) <= least and most <= min(high, _REACH)
 
 
-def _reach(x: Operand, made: Mapping[int, Instr]) -> Reach:
-    """What is known of an operand: comparisons with NaN are false, so the second one is chosen."""
-    i = made.get(x.id)
+def _bounds(x: Operand, made: Mapping[int, Instr]) -> tuple[float, float]:
+    """The bounds of a float. One that has any is a number: comparisons with NaN are false, so the
+    bound is chosen in its place."""
+    i, nothing = made.get(x.id), (-math.inf, math.inf)
     if i is None or i.opcode != "select":
-        return Reach()
+        return nothing
     test = made.get(i.args[0].id)
     if test is None or test.opcode not in ("gt", "lt") or not test.args[1].is_const:
-        return Reach()
+        return nothing
     inner, bound = test.args
     if i.args[1].id != inner.id or not i.args[2].is_const or i.args[2].number != bound.number:
-        return Reach()
-    low, high, _ = _reach(inner, made)
-    end = float(bound.number)
-    return Reach(max(low, end), high, True) if test.opcode == "gt" else (
-        Reach(low, min(high, end), True))
+        return nothing
+    (low, high), end = _bounds(inner, made), float(bound.number)
+    return (max(low, end), high) if test.opcode == "gt" else (low, min(high, end))
