@@ -22,7 +22,7 @@ from ztorch.compile.pipeline import compile_functions
 from ztorch.dtypes import DType, bf16, f16, f32, f64, from_storage
 from ztorch.errors import UnknownName
 from ztorch.ir.limits import Limits
-from ztorch.lower.grid import mma
+from ztorch.lower.grid.mma_tiles import choose
 from ztorch.lower.grid.thread_tiles import estimate
 from ztorch.lower.passes import launched
 from ztorch.lower.plan import KernelStep
@@ -241,13 +241,13 @@ def test_tiles_fit_their_machine() -> None:
     for shape in TF32.grid.mma_shapes:
         for m, n, k in ((16, 8, 16), (64, 1000, 9), (4096, 4096, 4096)):
             for grid in (TF32.grid, replace(TF32.grid, shared_bytes=16 << 10), replace(TF32.grid, threads=64)):
-                tile = mma.choose(m, n, k, 1, grid, shape, 1e300)
+                tile = choose(m, n, k, 1, grid, shape, 1e300)
                 assert tile.shared <= grid.shared_bytes and tile.threads <= grid.threads
                 assert tile.fragments_down * tile.down * shape.m == tile.rows
                 assert tile.fragments_across * tile.across * shape.n == tile.columns and tile.depth % shape.k == 0
         time, _ = estimate(4096, 4096, 4096, 1, TF32.grid, 4, False)
-        assert mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, time)
-        assert mma.choose(4096, 4096, 4096, 1, TF32.grid, shape, 0.0) is None
+        assert choose(4096, 4096, 4096, 1, TF32.grid, shape, time)
+        assert choose(4096, 4096, 4096, 1, TF32.grid, shape, 0.0) is None
     big = job(plain, (4096, 64), (64, 4096), d=f16)
     [step] = plan_of(big.alone("j"), TF32)[0].steps
     shared = sum(m.size * m.dtype.bytes for m in step.kernel.memories if m.space == "shared")
@@ -289,6 +289,6 @@ def test_copies_through_stages_before_more_workgroups(chip: str, stages: int, al
     """With one stage, strips would wait in registers."""
     grid = TARGETS[f"cuda:{chip}"].limits.grid
     shape = next(s for s in grid.mma_shapes if s.of is bf16 and s.into is f32)
-    tile = mma.choose(4096, 4096, 4096, 1, grid, shape, math.inf).staged(grid, 4096)
+    tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf).staged(grid, 4096)
     assert (tile.rows, tile.columns, tile.stages) == (128, 128, stages) and tile.swizzled
     assert (tile.shared > grid.shared_share(tile.threads)) == alone

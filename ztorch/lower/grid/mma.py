@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ztorch.dtypes import f16, i32
@@ -21,20 +21,12 @@ from ztorch.lower.grid.strips import Strips
 from ztorch.lower.loops import summing
 from ztorch.lower.region import Region
 from ztorch.lower.tuning import (
-    GRID_TILE_START,
     MMA_ALIGN_BYTES,
-    MMA_DEPTH,
-    MMA_DEPTH_PRODUCTS,
-    MMA_NARROW_COST,
     MMA_PADDING,
     MMA_REGISTERS,
-    MMA_SPLIT_COST,
     MMA_STAGED_RATE,
     MMA_STAGED_SUMS,
     MMA_STAGES,
-    MMA_STRIP_COST,
-    MMA_TILES,
-    MMA_WIDE_COST,
     SPLIT_FLOATS_GAIN,
 )
 
@@ -181,59 +173,6 @@ def gains(shape: MmaShape, grid: GridLimits) -> bool:
     return not shape.split or grid.unit.subgroup_tf32 >= least
 
 
-def choose(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
-           time: float, fits: Callable[[MmaTile], bool] = lambda tile: not tile.wide
-           ) -> MmaTile | None:
-    """The tile with the least estimated time, if that is below `time`.
-
-    >>> from ztorch.dtypes import f16, f32
-    >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
-    >>> tile = choose(4096, 4096, 4096, 1, grid, shape, math.inf)
-    >>> tile.rows, tile.columns, tile.fragments_down, tile.fragments_across, tile.threads
-    (128, 128, 4, 4, 256)
-    """
-    return fastest(m, n, k, batch, grid, shape, time, fits)[1]
-
-
-def fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
-            time: float = math.inf, fits: Callable[[MmaTile], bool] = lambda tile: not tile.wide
-            ) -> tuple[float, MmaTile | None]:
-    """The least estimated time below `time`, and its tile, of which `fits` tells whether a thread's
-    registers suffice. The estimate is that of threads, except that a multiply-add takes an eighth
-    of the time (half for float32 in full precision) and does not hide the loads of strips.
-
-    >>> from ztorch.dtypes import f16, f32
-    >>> grid, shape = GridLimits(shared_bytes=48 << 10, subgroup=32), MmaShape(16, 8, 16, f16, f32)
-    >>> time, tile = fastest(4096, 4096, 4096, 1, grid, shape)
-    >>> time < fastest(4096, 4096, 8192, 1, grid, shape)[0]
-    True
-    """
-    narrow = shape.mantissa_bits or shape.of.bits == 16
-    best, step = None, MMA_NARROW_COST if narrow else MMA_WIDE_COST
-    if shape.split:
-        step = shape.products * grid.unit.f32 / grid.unit.subgroup_tf32
-    depth = max(MMA_DEPTH_PRODUCTS * shape.k, MMA_DEPTH)
-    for rows, columns, down, across in MMA_TILES:
-        if rows % (down * shape.m) or columns % (across * shape.n):
-            continue
-        tile = MmaTile(rows, columns, depth, shape, down, across, grid.subgroup).banded(
-            grid.declared_shared_bytes)
-        if tile.threads > grid.threads or tile.shared > grid.shared_bytes:
-            continue
-        if not fits(tile):
-            continue
-        tiles = math.ceil(m / rows) * math.ceil(n / columns) * batch
-        deep = math.ceil(k / tile.depth) * tile.depth
-        element = step + MMA_STRIP_COST / rows + MMA_STRIP_COST / columns
-        if shape.split:  # each subgroup splits its own parts of both strips
-            element += MMA_SPLIT_COST * grid.unit.f32 * (down / rows + across / columns)
-        tile_time = rows * columns * element * (deep + GRID_TILE_START)
-        total = math.ceil(tiles / grid.compute_units) * tile_time
-        if total < time:
-            time, best = total, tile
-    return time, best
-
-
 class MatrixNest(Strips):
     """A tile whose subgroups multiply matrices."""
 
@@ -290,11 +229,17 @@ class MatrixNest(Strips):
     def _matrix(self, side: int, stage: Operand, start: Operand, line: int, d: int) -> Operand:
         """A fragment from a stage of a strip: `line` after the start of the subgroup's part, d
         along k."""
-        b, strip = self.b, self.strips[side]
-        index = b.mul(start, strip.pitch) if strip.along_k else strip.offset(
-            b, b.const(0, b.index), start)
-        index = b.add(b.mul(stage, strip.size), index)
+        b, strip, tile = self.b, self.strips[side], self.tile
+        share = tile.columns // tile.across if side else tile.rows // tile.down
         off = line * strip.pitch + d if strip.along_k else d * strip.pitch + line
+        if strip.along_k:
+            index = b.mul(start, strip.pitch)
+        elif strip.panel and strip.pitch % share:  # a subgroup's part may go on in another panel
+            off -= line
+            index = strip.offset(b, b.const(0, b.index), b.add(start, line))
+        else:
+            index = strip.offset(b, b.const(0, b.index), start)
+        index = b.add(b.mul(stage, strip.size), index)
         return b.mma_load(strip.name, index, Fragment("ab"[side], self.tile.shape),
                           self.tile.subgroup, strip.pitch, transposed=strip.along_k == (side == 1),
                           off=off, align=MMA_ALIGN_BYTES)

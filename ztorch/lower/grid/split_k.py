@@ -10,10 +10,12 @@ from ztorch.graph.op import OPS
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits
-from ztorch.lower.grid import mma
+from ztorch.lower.grid import mma_tiles
 from ztorch.lower.grid.operands import is_copied
 from ztorch.lower.grid.thread_tiles import estimate
+from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import summing
+from ztorch.lower.region import view_of
 from ztorch.lower.tuning import (
     ASYNC_TILES,
     PRODUCT_DEPTH,
@@ -47,7 +49,8 @@ def parts_of(v: Value, grid: GridLimits, shape: MmaShape | None) -> int:
         return usual
     if not grid.asynchronous_products:
         copied = all(is_copied(v, side, shape.of) for side in (0, 1))
-        return _by_subgroups(m, n, k, batch, grid, shape, usual) if copied else usual
+        nbytes = sum(map(_bytes_in_memory, v.args))
+        return _by_subgroups(m, n, k, batch, grid, shape, nbytes, usual) if copied else usual
     most_rows, most_columns = ASYNC_TILES[0]
     rows = min(most_rows, max(SPLIT_TILE, _power_below(m)))
     columns = min(most_columns, max(SPLIT_TILE, _power_below(n)))
@@ -83,12 +86,18 @@ def summed(parts: Value, v: Value) -> Value:
     return OPS.cast(OPS.sum(parts, axis=-3), v.dtype)
 
 
+def _bytes_in_memory(x: Value) -> int:
+    """The bytes of an operand, of which windows share those of their image."""
+    base = view_of(x, [Index.of(Var(f"d{i}", n)) for i, n in enumerate(x.shape)])
+    return min(x.nbytes, base[0].nbytes) if base else x.nbytes
+
+
 @functools.cache
 def _by_subgroups(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: MmaShape,
-                  usual: int) -> int:
+                  nbytes: int, usual: int) -> int:
     """The parts in which products by subgroups take the fewest cycles, or else the usual number."""
     most = min(k // SPLIT_DEPTH, SPLIT_GROUPS * grid.compute_units)
-    times = {parts: _cycles(m, n, k, batch, parts, grid, shape)
+    times = {parts: _cycles(m, n, k, batch, parts, grid, shape, nbytes)
              for parts in range(1, most + 1) if k % parts == 0}
     if not times:
         return usual
@@ -97,35 +106,25 @@ def _by_subgroups(m: int, n: int, k: int, batch: int, grid: GridLimits, shape: M
     if times[now] <= SPLIT_GAIN * times[best]:
         return usual
     if m <= SPLIT_TILE and usual <= 1:  # one row of tiles, on most of the units: few bytes are read
-        whole, split = (_cycles(m, n, k, batch, parts, grid, shape, SPLIT_WAIT)
+        whole, split = (_cycles(m, n, k, batch, parts, grid, shape, nbytes, SPLIT_WAIT)
                         for parts in (1, best))
         return usual if whole <= split else best
     return best
 
 
 def _cycles(m: int, n: int, k: int, batch: int, parts: int, grid: GridLimits,
-            shape: MmaShape, wait: float = 1.0) -> float:
-    """The estimated cycles of the busiest compute unit, and those to add the parts up. Each copied
-    element is loaded and stored, then read by all subgroups that share it; a strip is waited for
-    where few stages are in flight, a share `wait` of the time that it takes while all units load.
-    """
+            shape: MmaShape, nbytes: int, wait: float = 1.0) -> float:
+    """The estimated cycles of a product whose operands have so many bytes in memory, and those to
+    add the parts up. Of the time of a strip's copy a share `wait` is waited for."""
     unit, deep = grid.unit, k // parts
-    tile = mma.fastest(m, n, deep, batch * parts, grid, shape,
-                       fits=lambda tile: tile.fits(grid, None))[1]
+    tile = mma_tiles.fastest(m, n, deep, batch * parts, grid, shape, math.inf,
+                             lambda tile: tile.fits(grid, None),
+                             lambda tile: tile.staged(grid, deep))[1]
     if tile is None:
         return math.inf
-    tile = tile.staged(grid, deep)
-    strips = tile.rows + tile.columns
-    read = 2 * strips + tile.rows * tile.across + tile.columns * tile.down
-    step = max(read * shape.of.bytes / unit.shared_bytes, strips * shape.of.bytes / unit.l2_bytes,
-               tile.rows * tile.columns / unit.subgroup_products)
-    busiest = math.ceil(_tiles(m, n, tile.rows, tile.columns, batch * parts) / grid.compute_units)
-    together = max(1, min(tile.resident_threads(grid) // tile.threads,
-                          grid.shared_unit_bytes // tile.shared))
-    waited = math.ceil(busiest / together) * math.ceil(deep / tile.depth) * (
-        wait * unit.copy_cycles / max(1, tile.stages - 1))
     rate = unit.memory_bytes * grid.compute_units
-    least = max(busiest * deep * step, waited, batch * (m + n) * k * shape.of.bytes / rate)
+    least = max(mma_tiles.cycles(tile.staged(grid, deep), m, n, deep, batch * parts, grid, wait),
+                nbytes / rate)
     if parts == 1:
         return least
     return least + 2 * batch * parts * m * n * shape.into.bytes / rate + SPLIT_START / unit.f32
@@ -143,7 +142,7 @@ def fastest(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
     def time(parts: int) -> float:
         sizes = m, n, k // parts, batch * parts, grid
         least = estimate(*sizes, element, False)[0]
-        return least if shape is None else mma.fastest(
+        return least if shape is None else mma_tiles.fastest(
             *sizes, shape, least, lambda tile: tile.fits(grid, None))[0]
 
     each = element * grid.unit.f32 / (grid.unit.memory_bytes * grid.compute_units)  # of a number

@@ -11,7 +11,7 @@ from ztorch.ir.kernel import SWIZZLE_LINE, WARPGROUP, MmaShape
 from ztorch.ir.limits import Limits
 from ztorch.ir.product_rules import MAX_SUMS
 from ztorch.lower.cpu.contract import product_of
-from ztorch.lower.grid import asynchronous, mma
+from ztorch.lower.grid import asynchronous, mma, mma_tiles
 from ztorch.lower.grid.operands import copy_width, strip_registers
 from ztorch.lower.grid.thread_tiles import Tile, estimate
 from ztorch.lower.loops import summing
@@ -63,7 +63,7 @@ def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
         alone = staged(tile).stages > 1
         return tile.fits(grid, None if alone else strip_registers(product, tile, limits))
 
-    tile = mma.choose(m, n, k, math.prod(product.shape[:-2]), grid, shape, time, fits)
+    tile = mma_tiles.choose(m, n, k, math.prod(product.shape[:-2]), grid, shape, time, fits, staged)
     if tile is None:
         return None
     tile = staged(tile)
@@ -85,7 +85,7 @@ def propose_async_of(shape: mma.MmaShape, region: Region,
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
     assert limits.grid is not None
     best = asynchronous.choose(m, n, k, math.prod(product.shape[:-2]), limits.grid, shape)
-    if best is None or _estimated(region, limits)[0] <= best[0] or mma.choose(
+    if best is None or _estimated(region, limits)[0] <= best[0] or mma_tiles.choose(
             m, n, k, math.prod(product.shape[:-2]), limits.grid, shape, best[0]):
         return None
     tile = best[1]

@@ -131,10 +131,10 @@ SPLIT_FLOATS_LEAST = row(
 
 MMA_TILES = row(
     "MMA_TILES", (
-        (256, 128, 4, 2), (128, 256, 2, 4), (256, 64, 4, 1), (128, 128, 2, 4), (64, 128, 2, 4),
-        (128, 64, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (32, 64, 1, 4),
-        (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1), (16, 16, 1, 2),
-        (16, 16, 1, 1)),
+        (256, 128, 4, 2), (128, 256, 2, 4), (256, 64, 4, 1), (192, 64, 4, 1), (128, 128, 2, 4),
+        (64, 128, 2, 4), (128, 64, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2),
+        (32, 64, 1, 4), (64, 32, 4, 1), (32, 32, 2, 2), (16, 64, 1, 4), (64, 16, 4, 1),
+        (16, 16, 1, 2), (16, 16, 1, 1)),
     "rows, columns; subgroups down and across",
     "the tiles that are tried with matrix instructions", CHOSEN)
 MMA_NARROW_COST = row(
@@ -164,6 +164,20 @@ LOAD_REGISTERS = row(
     "LOAD_REGISTERS", 4, "registers",
     "those of a load of few elements, beside theirs: their place, and whether they are inside",
     "read in machine code: with 3, 4099 x 1030 x 77 spills on sm_75")
+MMA_FINISH_PASSES = row(
+    "MMA_FINISH_PASSES", 3, "passes",
+    "passes through the load-store units in which a finished tile is stored to shared memory, "
+    "loaded, and stored",
+    "derived from the model of banks: there are no conflicts")
+MMA_ALONE = row(
+    "MMA_ALONE", 0.7, "share",
+    "how much the time of the busiest unit counts, beside that of all on average",
+    "predicted for an A100: with 1, a step of bert_base, where products run beside one another, "
+    "takes 18.1 ms for 17.5")
+MMA_LARGER_GAIN = row(
+    "MMA_LARGER_GAIN", 0.95, "ratio",
+    "the estimated time of a tile in stages to that of one tried before, below which it is chosen",
+    "chosen: the first ones are larger, and read less from the shared cache")
 MMA_STAGED_SUMS = row(
     "MMA_STAGED_SUMS", 128, "registers",
     "the most registers of a thread for sums where copies to shared memory pass no registers; half "
