@@ -13,7 +13,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.kernel import MmaShape
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.cpu.contract import product_of
-from ztorch.lower.grid import asynchronous, mma, role_tiles
+from ztorch.lower.grid import asynchronous, mma_tiles, role_tiles
 from ztorch.lower.grid.role_tiles import (
     GridRolesSchedule,
     RolesTile,
@@ -174,7 +174,7 @@ def _fastest(sizes: Sizes, limits: Limits) -> tuple[float, GridStreamSchedule] |
     assert grid is not None
     *batch, m, n = of
     chosen = asynchronous.choose(m, n, k, math.prod(batch), grid, shape)
-    if chosen is None or mma.choose(m, n, k, math.prod(batch), grid, shape, chosen[0]):
+    if chosen is None or mma_tiles.choose(m, n, k, math.prod(batch), grid, shape, chosen[0]):
         return None
     for (rows, columns), cluster in itertools.product(ASYNC_TILES, range(1, MOST_CLUSTER + 1)):
         s = GridStreamSchedule(rows, columns, ROLES_STAGES_LEAST, 1, cluster, 1, 0)

@@ -166,18 +166,15 @@ LOAD_REGISTERS = row(
     "read in machine code: with 3, 4099 x 1030 x 77 spills on sm_75")
 MMA_FINISH_PASSES = row(
     "MMA_FINISH_PASSES", 3, "passes",
-    "passes through the load-store units in which a finished tile is stored to shared memory, "
-    "loaded, and stored",
+    "a finished tile is stored to shared memory, loaded, and stored",
     "derived from the model of banks: there are no conflicts")
 MMA_ALONE = row(
     "MMA_ALONE", 0.7, "share",
     "how much the time of the busiest unit counts, beside that of all on average",
-    "predicted for an A100: with 1, a step of bert_base, where products run beside one another, "
-    "takes 18.1 ms for 17.5")
+    "predicted for an A100: with 1, a step of bert_base takes 18.1 ms for 17.6")
 MMA_LARGER_GAIN = row(
     "MMA_LARGER_GAIN", 0.95, "ratio",
-    "the estimated time of a tile in stages to that of one tried before, below which it is chosen",
-    "chosen: the first ones are larger, and read less from the shared cache")
+    "the time of a tile in stages to that of a larger one, below which it is chosen", CHOSEN)
 MMA_STAGED_SUMS = row(
     "MMA_STAGED_SUMS", 128, "registers",
     "the most registers of a thread for sums where copies to shared memory pass no registers; half "
