@@ -58,7 +58,7 @@ class _Joints:
 
     def of(self, wave: Sequence[KernelStep]) -> list[KernelStep]:
         """The steps of a wave, each joint in the place of its first part."""
-        parts = self._equally_large({k: s for k, s in enumerate(wave) if _can_be_part(s)})
+        parts = self._equally_large({k: s for k, s in enumerate(wave) if self._can_be_part(s)})
         together: dict[tuple, list[list[int]]] = {}
         for k, s in parts.items():
             small = group_count(s.kernel) <= JOINED_GROUPS * self.grid.compute_units
@@ -76,6 +76,16 @@ class _Joints:
             for k in others:
                 del result[k]
         return list(result.values())
+
+    def _can_be_part(self, step: KernelStep) -> bool:
+        """Whether a kernel may share its launch with others. PoCL, which runs the threads of a
+        workgroup as lanes, computes wrong numbers where barriers of several parts are in branches.
+        """
+        kernel = step.kernel
+        return (step.schedule is not None and step.schedule.kind in KINDS
+                and grid_loop(kernel) is not None and kernel.cluster == 1
+                and not kernel.resident_threads
+                and not (self.grid.implicit_simd and shared_bytes([kernel])))
 
     def _equally_large(self, parts: Mapping[int, KernelStep]) -> dict[int, KernelStep]:
         """The parts with the size of workgroup that most of them can have; others as they are."""
@@ -133,14 +143,6 @@ class _Joints:
             origin=tuple(dict.fromkeys(name for s in parts for name in s.kernel.origin)))
         return KernelStep(kernel, tuple(buffers), tuple(p in written for p in buffers),
                           sum(s.cycles for s in parts), joined=tuple(parts))
-
-
-def _can_be_part(step: KernelStep) -> bool:
-    """Whether a kernel may share its launch with others."""
-    kernel = step.kernel
-    return (step.schedule is not None and step.schedule.kind in KINDS
-            and grid_loop(kernel) is not None and kernel.cluster == 1
-            and not kernel.resident_threads)
 
 
 def _rescheduled(step: KernelStep, schedule: Schedule | None) -> KernelStep:
