@@ -135,7 +135,7 @@ FAULTS = [
     Fault("losses", "ztorch/losses/regression.py", "EPSILON)) * 100.0", "EPSILON)) * 10.0", "losses/test_losses.py"),
     Fault("metrics", "ztorch/metrics/accuracy.py", "axis=-1) < self.k", "axis=-1) <= self.k", "metrics/test_metrics.py"),
     Fault("metrics", "ztorch/metrics/accuracy.py", "OPS.cast(y_pred > self.threshold", "OPS.cast(y_pred < self.threshold", "metrics/test_metrics.py"),
-    Fault("layers", "ztorch/layers/moments.py", "return near, apart, variance + rounding, shifted - apart", "return apart, apart, variance + rounding, shifted - apart", "layers"),
+    Fault("layers", "ztorch/layers/moments.py", "return Moments(near, apart, variance + rounding, shifted)", "return Moments(apart, apart, variance + rounding, shifted)", "layers"),
     Fault("layers", "ztorch/layers/normalization.py", "factor = gamma if factor is None else factor * gamma", "factor = gamma if factor is None else factor", "layers"),
     Fault("layers", "ztorch/model/row_scores.py", "total / OPS.where(count > 0.0, count, 1.0)", "total / values.shape[1]", "program/test_sequence_sizes.py program/test_ragged_training.py"),
     Fault("layers", "ztorch/layers/real_positions.py", "self.declare(v, {} if mask is None else {1: steps})", "self.declare(v, {})", "program/test_padding_and_masks.py"),
