@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ztorch import ops
-from ztorch.dtypes import f32
+from ztorch.dtypes import DType, f16, f32
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import leaf
@@ -51,21 +51,23 @@ def test_slices_of_a_window() -> None:
 @pytest.mark.parametrize(("frame", "size", "stride", "alone"), [
     ((1, 1), 3, 1, True), ((0, 2), 3, 2, True), ((1, 2), 4, 1, True),
     ((3, 3), 3, 1, False)])  # some windows would be in the frame alone
-def test_zeros_around_an_input_are_padding(frame: tuple[int, int], size: int, stride: int, alone: bool) -> None:
+@pytest.mark.parametrize("d", [f32, f16])
+def test_zeros_around_an_input_are_padding(d: DType, frame: tuple[int, int], size: int, stride: int, alone: bool) -> None:
     """No gradient is computed for them, and its numbers are those of the frame cut off."""
-    x, kernel = leaf("input", "x", (2, 7, 6, 8), f32), leaf("input", "kernel", (size, size, 8, 5), f32)
+    x, kernel = leaf("input", "x", (2, 7, 6, 8), d), leaf("input", "kernel", (size, size, 8, 5), d)
     low, high = ((0, n, n, 0) for n in frame)
     framed = ops.pad(x, low, high)
-    whole = leaf("input", "framed", framed.shape, f32)
+    whole = leaf("input", "framed", framed.shape, d)
     results = [ops.conv(v, kernel, stride) for v in (framed, whole)]
     slopes = [gradients(ops.sum(ops.square(y)), [v])[0] for y, v in zip(results, (x, whole), strict=True)]
     if stride == 1:
         products = {v.size for v in topological([slopes[0]]) if v.op.kind == "contract"}
         assert (x.size in products) == alone and (framed.size in products) == (not alone)
     random = np.random.default_rng(1)
-    feeds = {v: random.standard_normal(v.shape).astype(np.float32) for v in (x, kernel)}
+    feeds = {v: random.standard_normal(v.shape).astype(d.numpy) for v in (x, kernel)}
+    error = 1e-4 if d is f32 else 1e-2  # of the largest
     feeds[whole] = np.pad(feeds[x], list(zip(low, high, strict=True)))
     y, want_y, got, want = evaluate([*results, *slopes], feeds)
-    np.testing.assert_allclose(y, want_y, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(y, want_y, rtol=1e-4, atol=error * abs(want_y).max())
     n = frame[0]
-    np.testing.assert_allclose(got, want[:, n:n + 7, n:n + 6], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got, want[:, n:n + 7, n:n + 6], rtol=1e-4, atol=error * abs(want).max())

@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 from ztorch.graph.value import Value
 from ztorch.lower.cpu.contract import product_of
+from ztorch.lower.index import Index
 from ztorch.lower.insets import INSET, position
+from ztorch.lower.reduction import reduce_region
 from ztorch.lower.region import Region, map_region
 from ztorch.lower.tuning import EPILOGUE_BYTES, EPILOGUE_READS, EPILOGUE_SLOTS
 
@@ -33,9 +35,30 @@ def is_heavy(region: Region, sources: Callable[[Value], list[Value]]) -> bool:
 def split(region: Region) -> Region:
     """Removes all members but the product from a region; returns a region of the removed ones."""
     product = product_of(region)
-    others = [v for v in region.members if v is not product]
-    epilogue = map_region(others[0])
-    for v in others[1:]:
+    maps = [v for v in region.members if v.op.kind == "map"]
+    sums = [v for v in region.members if v.op.kind == "reduce"]
+    epilogue = map_region(maps[0]) if maps else reduce_region(sums[0])
+    for v in maps[1:]:
         epilogue.add(v, position(v, epilogue.full))
+    if maps and sums:
+        epilogue.restructure(sums[0].args[0].shape, sums[0].attrs["axes"])
+    for v in sums:
+        if v not in epilogue.flat:
+            epilogue.add(v, Index.of(epilogue.outer))
     region.members, region.flat = [product], {product: region.flat[product]}
     return epilogue
+
+
+def without(regions: dict[int, Region], home: dict[Value, int], before: dict[int, int],
+            number: int, is_apart: Callable[[Region], bool]) -> None:
+    """Makes some epilogues separate regions, with numbers from `number` on. `home` has the region
+    of each value, `before` a bit set of those that run before each."""
+    for k, region in list(regions.items()):
+        if region.kind == "contract" and is_apart(region):
+            j, number = number, number + 1
+            regions[j] = split(region)
+            home.update(dict.fromkeys(regions[j].members, j))
+            before[j] = before[k] | 1 << k
+            for other, earlier in before.items():
+                if earlier >> k & 1:
+                    before[other] |= 1 << j

@@ -11,11 +11,13 @@ after a weight gradient.
 from __future__ import annotations
 
 from ztorch.graph.value import Graph, Value
+from ztorch.lower.column_sums import ColumnSums
 from ztorch.lower.cpu.contract import may_share_tiles, products_of
-from ztorch.lower.epilogues import is_heavy, split
+from ztorch.lower.epilogues import is_heavy, without
 from ztorch.lower.index import Index
 from ztorch.lower.insets import INSET, INTERLEAVED, part_of, position
 from ztorch.lower.positions import unflatten
+from ztorch.lower.reduction import reduce_region
 from ztorch.lower.region import (
     Region,
     behind,
@@ -35,7 +37,8 @@ from ztorch.lower.tuning import REGION_MEMBERS_MAX, TILE_PRODUCTS_MAX
 
 def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
          rematerialize: float = 0.0, light_epilogues: bool = False,
-         parallel: bool = False, shared_tiles: int = 0) -> list[Region]:
+         parallel: bool = False, shared_tiles: int = 0, sums: ColumnSums | None = None
+         ) -> list[Region]:
     """The regions of a graph, in an order in which they can run.
 
     With `enabled=False` each value gets its own region. A region of several values uses at most
@@ -43,10 +46,11 @@ def fuse(graph: Graph, enabled: bool = True, max_buffers: int | None = None,
     from memory if that takes at most `rematerialize` issue slots per saved byte. With
     `light_epilogues`, heavy elementwise work after products gets separate kernels. With `parallel`,
     independent regions are adjacent, small ones joined. Products of the same rows that meet in an
-    epilogue are one kernel if their right operands have at most `shared_tiles` bytes.
+    epilogue are one kernel if their right operands have at most `shared_tiles` bytes. `sums` are
+    those of columns that epilogues may compute.
     """
     nodes = [v for v in graph.nodes() if v.op.kind != "leaf" and not is_view(v)]
-    state = _Fusion(enabled, max_buffers, light_epilogues, shared_tiles)
+    state = _Fusion(enabled, max_buffers, light_epilogues, shared_tiles, sums)
     if max_buffers is not None:
         state.find_readers(graph, nodes)
     for v in sorted(nodes, key=lambda v: v.serial):
@@ -58,7 +62,8 @@ class _Fusion:
     """The regions so far, and which must run before each. Regions are identified by numbers."""
 
     def __init__(self, enabled: bool, max_buffers: int | None, light_epilogues: bool,
-                 shared_tiles: int):
+                 shared_tiles: int, sums: ColumnSums | None):
+        self.sums = sums
         self.enabled, self.max_buffers = enabled, max_buffers
         self.light_epilogues, self.shared_tiles = light_epilogues, shared_tiles
         self.readers: dict[Value, set[Value | None]] = {}  # of each value; None represents a root
@@ -124,10 +129,7 @@ class _Fusion:
         k = self.next_number
         self.next_number += 1
         if v.op.kind == "reduce":
-            x, axes = v.args[0], v.attrs["axes"]
-            outer, inner, full = reduce_domain(x.shape, axes)
-            region = Region("reduce", outer, inner, full, x.size, axes=axes, shape=x.shape)
-            region.add(v, Index.of(outer))
+            region = reduce_region(v)
         elif v.op is RECURRENCE:
             region = recurrence_region(v)
         else:
@@ -167,6 +169,11 @@ class _Fusion:
 
     def _join_reduce(self, v: Value, k: int, others: set[int]) -> bool:
         region = self.regions[k]
+        if self.sums is not None and self.sums.can_join(v, region):
+            region.add(v, Index())
+            self.region_of[v] = k
+            self._add_dependencies(k, others)
+            return True
         x, axes = v.args[0], v.attrs["axes"]
         outer, inner, full = reduce_domain(x.shape, axes)
         if region.kind in ("contract", "winograd") or region.size != x.size or (
@@ -263,8 +270,7 @@ class _Fusion:
         for pair in small_pairs(graph, self.regions, self.region_of, self.before, self._sources
                                 ) if parallel and self.enabled else ():
             self._merge(*pair)
-        if self.light_epilogues:
-            self._split_epilogues()
+        without(self.regions, self.region_of, self.before, self.next_number, self._is_apart)
         if rematerialize:
             writers = {state: self.region_of[new] for state, new in updated(graph)}
             if Rematerializer(self.regions, self.region_of, self.before, self._sources, roots,
@@ -272,17 +278,11 @@ class _Fusion:
                 drop_idle(self.regions, self.region_of, self._sources, roots)
         return in_order(graph, self.regions, self.region_of, self.before, self._sources, parallel)
 
-    def _split_epilogues(self) -> None:
-        """Makes heavy epilogues separate kernels."""
-        for k, region in list(self.regions.items()):
-            if region.kind == "contract" and is_heavy(region, self._sources):
-                j, self.next_number = self.next_number, self.next_number + 1
-                self.regions[j] = split(region)
-                self.region_of.update(dict.fromkeys(self.regions[j].members, j))
-                self.before[j] = self.before[k] | 1 << k
-                for other, before in self.before.items():
-                    if before >> k & 1:
-                        self.before[other] |= 1 << j
+    def _is_apart(self, region: Region) -> bool:
+        """Whether the epilogue of a product is a separate kernel."""
+        if self.sums is not None and self.sums.of(region):
+            return not self.sums.accepted(region, self._sources)
+        return self.light_epilogues and is_heavy(region, self._sources)
 
 
 def _interleaves(region: Region) -> bool:

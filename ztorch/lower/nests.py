@@ -14,6 +14,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import schedule
 from ztorch.lower.cpu import contract
 from ztorch.lower.cpu.loop_nests import LOOP_NESTS as CPU_NESTS
+from ztorch.lower.grid import column_parts
 from ztorch.lower.grid.loop_nests import LOOP_NESTS as GRID_NESTS
 from ztorch.lower.grid.parts import IN_PARTS
 from ztorch.lower.kernel_names import dtype_of
@@ -65,7 +66,7 @@ def vector_lanes(region: Region, limits: Limits) -> int:
 
 def _refusal(region: Region, limits: Limits, s: Schedule) -> str:
     nest = next(nest for nest in nests_of(region, limits) if nest.kind == s.kind)
-    return nest.refusal(s, region, limits)
+    return refusal_of(nest, s, region, limits)
 
 
 def proposals(region: Region, limits: Limits) -> Iterator[Schedule]:
@@ -88,7 +89,7 @@ def by_library(library: str, region: Region, limits: Limits) -> Schedule | None:
 
 def may_have(chosen: Schedule, region: Region, limits: Limits) -> bool:
     """Whether a region can have a schedule."""
-    return any(nest.kind == chosen.kind and not nest.refusal(chosen, region, limits)
+    return any(nest.kind == chosen.kind and not refusal_of(nest, chosen, region, limits)
                for nest in nests_of(region, limits))
 
 
@@ -100,9 +101,14 @@ def checked(from_outside: Schedule | str, region: Region, limits: Limits, name: 
     if chosen.kind not in nests:
         raise IllegalSchedule(f"{name} cannot have the schedule {chosen!r}: its kinds are "
                               f"{', '.join(nests)}")
-    if why := nests[chosen.kind].refusal(chosen, region, limits):
+    if why := refusal_of(nests[chosen.kind], chosen, region, limits):
         raise IllegalSchedule(f"{name} cannot have the schedule {chosen!r}: {why}")
     return chosen
+
+
+def refusal_of(nest: LoopNest, s: Schedule, region: Region, limits: Limits) -> str:
+    """Why a region cannot have a schedule; empty if it can."""
+    return nest.refusal(s, region, limits) or column_parts.refusal(s, region, limits)
 
 
 def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mapping[Value, str],

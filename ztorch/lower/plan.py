@@ -16,6 +16,7 @@ from ztorch.ir.limits import Limits
 from ztorch.lower import nests
 from ztorch.lower.barriers import BufferAccess, LoopSpan, barriers_before, lone_loops, runs_of
 from ztorch.lower.chains import with_chains
+from ztorch.lower.column_sums import ColumnSums
 from ztorch.lower.fuse import fuse
 from ztorch.lower.joined_launches import with_joined_launches
 from ztorch.lower.locations import SLOTS, Location
@@ -150,6 +151,7 @@ def _placed(graph: Graph, inputs: Sequence[Value], carries: Mapping[Value, int],
         rematerialize=(REMATERIALIZE_SLOTS if limits.grid or fusion == RECOMPUTED
                        else REMATERIALIZE_CORE_SLOTS),
         shared_tiles=int(limits.processor.l2_bytes * L2_SHARE) if limits.grid is None else 0,
+        sums=ColumnSums(graph, limits) if limits.grid else None,
         light_epilogues=fusion == HEAVY_APART or (
             limits.grid is not None and limits.grid.asynchronous_products))
     regions = fused()

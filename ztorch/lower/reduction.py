@@ -12,7 +12,7 @@ from ztorch.graph.value import Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten, unflatten
-from ztorch.lower.region import Region, computed, real_reads, view_of
+from ztorch.lower.region import Region, computed, real_reads, reduce_domain, view_of
 from ztorch.lower.tuning import LOCAL_ROW_BYTES, RECOMPUTE_SLOTS
 
 
@@ -24,6 +24,15 @@ class Axes:
     inner: list[Var]  # over the elements of one result
     full: dict[Var, Index]  # the region's two loop variables in terms of these loops
     by_columns: bool  # contiguous elements belong to neighboring results, not to the same one
+
+
+def reduce_region(v: Value) -> Region:
+    """A region of one reduction."""
+    x, axes = v.args[0], v.attrs["axes"]
+    outer, inner, full = reduce_domain(x.shape, axes)
+    region = Region("reduce", outer, inner, full, x.size, axes=axes, shape=x.shape)
+    region.add(v, Index.of(outer))
+    return region
 
 
 def axes_of(region: Region) -> Axes:

@@ -13,9 +13,10 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
+from ztorch.lower.grid.column_totals import ColumnTotals, columns_of
 from ztorch.lower.grid.workgroups import can_vectorize, where
 from ztorch.lower.index import Index, Var
-from ztorch.lower.loops import evaluate
+from ztorch.lower.loops import added, evaluate
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region
 
@@ -72,6 +73,7 @@ class TileOfProduct:
         self.b, self.region, self.product = b, region, product
         self.memory, self.target, self.limits = memory, target, limits
         self.block = tile
+        self.sums = [v for v in region.members if v.op.kind == "reduce"]
         self.m, self.n = product.shape[-2:]
         self.k = product.args[0].shape[-1]
 
@@ -96,35 +98,59 @@ class TileOfProduct:
         """
         b, n = self.b, self._epilogue_width(bands.width)
         array = b.memory("tile", dtype, bands.lines * bands.pitch, "shared", "rw")
-        columns = bands.width // n
+        columns, threads = bands.width // n, self.block.threads
+        totals = [ColumnTotals(b, self.sums, group, t, threads)
+                  for group in columns_of(columns, n, bands.lines, threads) if self.sums]
         for band in range(bands.count):
             store(array, band)
             self.meet()
             across = band * bands.width if bands.by_columns else 0
-            for line, column in self._places(t, bands.lines, columns, n, left, across):
+            start = b.add(left, across)
+            for group in totals if bands.by_columns or band == 0 else ():
+                group.clear()
+            for line, column, some in self._places(t, bands.lines, columns, n, start, totals):
                 offset = b.add(b.mul(line, bands.pitch), column)
                 align = n * dtype.bytes if n > 1 else 0
                 x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
                 row = self.row_at(first, bands.row(b, line, band))
                 with where(b, self.inside_rows(row)):
-                    self.element_epilogue(at, batch, row, b.add(left, b.add(column, across)), x)
+                    self.element_epilogue(at, batch, row, b.add(start, column), x, totals=some)
             self.meet()  # before the next band, or another tile's
+            for group in totals if bands.by_columns or band == bands.count - 1 else ():
+                group.finish(array, self.meet, self.inside_columns, start, self.part_at(first),
+                             self.tiles_below, self.n, self.target)
 
-    def _places(self, t: Operand, lines: int, columns: int, n: int, left: Operand,
-                across: int) -> Iterator[tuple[Operand, Operand]]:
-        """A thread's lines and columns of a band. If each thread has one column, values that depend
-        on the column only, such as a bias, are loaded once."""
+    def _places(self, t: Operand, lines: int, columns: int, n: int, start: Operand,
+                totals: list[ColumnTotals]
+                ) -> Iterator[tuple[Operand, Operand, ColumnTotals | None]]:
+        """A thread's lines and columns of a band that starts at a column, and its totals of these
+        columns. If each thread has one column, values that depend on the column only, such as a
+        bias, are loaded once."""
         b, threads = self.b, self.block.threads
+        for some in totals:
+            with some.lines(lines, start, self.inside_columns) as (line, column):
+                yield line, column, some
+        if totals:
+            return
         if threads % columns:
             with b.loop(t, lines * columns, threads) as number:
                 column = b.mul(b.rem(number, columns), n)
-                with where(b, self.inside_columns(b.add(left, b.add(column, across)))):
-                    yield b.div(number, columns), column
+                with where(b, self.inside_columns(b.add(start, column))):
+                    yield b.div(number, columns), column, None
             return
         column = b.mul(b.rem(t, columns), n)
-        with where(b, self.inside_columns(b.add(left, b.add(column, across)))), \
+        with where(b, self.inside_columns(b.add(start, column))), \
                 b.loop(b.div(t, columns), lines, threads // columns) as line:
-            yield line, column
+            yield line, column, None
+
+    @property
+    def tiles_below(self) -> int:
+        """The number of tiles below one another."""
+        return math.ceil(self.m / self.block.rows)
+
+    def part_at(self, first: Operand) -> Operand:
+        """The number among them of the tile whose first row is `first`."""
+        return self.b.div(first, self.block.rows)
 
     def inside_columns(self, column: Operand) -> Operand | None:
         """Whether a column of the tile is inside the product; None means all are."""
@@ -160,10 +186,11 @@ class TileOfProduct:
         return width if possible and columns % width == 0 else 1
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
-                         column: Operand, x: Operand, ahead: tuple[int, int] = (0, 0)) -> None:
+                         column: Operand, x: Operand, ahead: tuple[int, int] = (0, 0),
+                         totals: ColumnTotals | None = None) -> None:
         """The epilogue of one element inside the product, or of a vector of neighbors along a row,
         `ahead` of a row and a column. Elements ahead of the same place share a register for their
-        addresses."""
+        addresses. Sums of columns are added to `totals`."""
         b = self.b
         m, n = Var("m", self.m), Var("n", self.n)
         e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat,
@@ -172,4 +199,8 @@ class TileOfProduct:
             e = e.within(lane=n, lanes=x.lanes, aligned=True)
         e.here[self.product] = x
         flat = flatten((*batch, Index.of(m), Index.of(n)), self.product.shape)
-        evaluate(e, self.region.members, self.region, {self.region.outer: flat}, self.target)
+        e.place = place = {self.region.outer: flat}
+        for v, total in totals.of.items() if totals else ():
+            b.set(total, added(e, self.region, self.limits, v, place, b.get(total)))
+        evaluate(e, [v for v in self.region.members if v not in self.sums], self.region, place,
+                 self.target)

@@ -240,6 +240,13 @@ class RolesNest(AsyncStrips):
     def rows_whole(self) -> bool:
         return self.m % (self.roles.rows * self.roles.cluster_rows) == 0
 
+    @property
+    def tiles_below(self) -> int:
+        return self.tiles.down * self.roles.cluster_rows
+
+    def part_at(self, first: Operand) -> Operand:
+        return self.b.div(first, self.tiles.step)
+
     def inside_columns(self, column: Operand) -> Operand | None:
         fits = self.n % (self.roles.columns * self.roles.cluster_columns) == 0
         return None if fits else self.b.lt(column, self.n)

@@ -14,7 +14,9 @@ from ztorch.lower.reduction import Axes, axes_of, worked_out_once
 from ztorch.lower.region import Region, real_reads
 from ztorch.lower.tuning import (
     COLUMN_ELEMENTS,
+    COLUMN_LONG,
     COLUMN_NEIGHBORS,
+    COLUMN_SECTOR,
     GROUP_THREADS,
     THREAD_ELEMENTS,
     THREAD_ELEMENTS_FEW,
@@ -78,7 +80,10 @@ def team(outer: int, inner: int, by_columns: bool, grid: GridLimits, lanes: int 
     ways = min(most, power_of_two(math.ceil(inner / share)))
     rows = most // ways
     if by_columns:
-        rows = min(max(rows, COLUMN_NEIGHBORS // lanes), most, power_of_two(outer))
+        neighbors = COLUMN_NEIGHBORS // lanes
+        if lanes == 1 and inner > COLUMN_LONG and outer <= neighbors * grid.compute_units:
+            neighbors = COLUMN_SECTOR
+        rows = min(max(rows, neighbors), most, power_of_two(outer))
         ways = min(ways, most // rows)
     rows = max(1, min(rows, power_of_two(outer)))
     if not by_columns and rows * ways < grid.subgroup and ways > 1:

@@ -12,6 +12,7 @@ from ztorch.graph.rewrite import by_others, filled
 from ztorch.graph.value import Graph, Value, layer_scope
 from ztorch.ir.limits import Limits
 from ztorch.ir.opcodes import identity
+from ztorch.lower.column_sums import tiles_below
 from ztorch.lower.cpu.borders import without_borders
 from ztorch.lower.cpu.l1_conflicts import with_padded_results
 from ztorch.lower.cpu.library_operands import as_library_reads
@@ -113,6 +114,7 @@ class _Preparation:
         self.iterations_contiguous: set[Value] = set()  # results stored with iterations contiguous
         self.fixed: set[Value] = set()  # values made of states, constants and fills
         self.inner_roots = set(graph.roots) if self.in_body else set()
+        self.tiles: dict[tuple, int] = {}  # of products, for sums of their columns
         self.depth: dict[Value, int] = {}  # of views: the longest chain that a reader looks through
 
     def run(self) -> Graph:
@@ -142,7 +144,7 @@ class _Preparation:
             return in_place if in_place is not None else self.products.prepared(
                 out, self.frozen and v.args[1] in self.fixed)
         if v.op.kind == "reduce":
-            return split_reduction(out, self.limits.grid)
+            return split_reduction(out, self.limits.grid, tiles_below(out, self.limits, self.tiles))
         if serial and out.op.movement and _repeats_scattered(out):
             copy = _copied(out.args[0], out.size, self.transposed_copies)
             return Value(out.op, (copy,), out.attrs, out.shape, out.dtype)

@@ -104,8 +104,13 @@ class Rematerializer:
     def _fits(self, recipe: _Recipe, v: Value, region: Region) -> bool:
         """Whether a region can compute v where its members read it."""
         new = [s for s in recipe.steps if s not in region.flat]
-        if region.kind not in ("map", "reduce") or region.in_place or any(
-                m.op.partial or not _is_map_or_reduction(m) for m in region.members):
+        products = [m for m in region.members if m.op.kind == "contract"]
+        others = [m for m in region.members if m not in products]
+        if region.kind not in ("map", "reduce") and not _sums_columns(region):
+            return False
+        if region.in_place or any(m.op.partial or not _is_map_or_reduction(m) for m in others):
+            return False
+        if any(s in new for m in products for s in self.sources(m)):
             return False
         if len(region.members) + len(new) > REGION_MEMBERS_MAX:
             return False
@@ -114,7 +119,7 @@ class Rematerializer:
             if s.size != region.size:
                 return False
             flats[s] = position(s, region.full)
-        for m in (*region.members, *new):
+        for m in (*others, *new):
             for s, at in _reads_at(m, flats, region):
                 if s in flats and at != flats[s]:
                     return False
@@ -157,6 +162,11 @@ def _prune(region: Region, sources: Sources) -> None:
 def _is_elementwise(v: Value) -> bool:
     """Whether v is one elementwise operation on its arguments."""
     return v.op.kind == "map" and bool(v.op.opcode)  # insets and borders have no opcode
+
+
+def _sums_columns(region: Region) -> bool:
+    """Whether a region is a product whose epilogue sums columns."""
+    return region.kind == "contract" and any(v.op.kind == "reduce" for v in region.members)
 
 
 def _is_map_or_reduction(v: Value) -> bool:

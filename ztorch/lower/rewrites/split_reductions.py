@@ -26,16 +26,17 @@ from ztorch.lower.tuning import (
 )
 
 
-def split_reduction(v: Value, grid: GridLimits | None) -> Value:
+def split_reduction(v: Value, grid: GridLimits | None, tiles: int = 0) -> Value:
     """A long reduction to few results as two reductions: of parts, and of their results.
 
     Workers share the first on a processor, workgroups on a grid. The split depends only on sizes
-    and the target, so every run and every number of workers adds in the same order.
+    and the target, so every run and every number of workers adds in the same order. If a product
+    makes what is summed, as so many `tiles` below one another, there is a part for each of them.
     """
     if v.op.kind != "reduce" or not v.size:
         return v
     most_parts = _parts_for_workers(v) if grid is None else _parts_for_groups(v, grid)
-    if most_parts < 2:
+    if max(most_parts, tiles) < 2:
         return v
     x, axes = v.args[0], v.attrs["axes"]
     if grid is None:
@@ -43,7 +44,10 @@ def split_reduction(v: Value, grid: GridLimits | None) -> Value:
         end, parts = first + 1, _parts_of_axis(x.shape, first, most_parts)
     else:
         first, end = _longest_run(x.shape, axes)
-        parts = _divisor(math.prod(x.shape[first:end]), most_parts)
+        length = math.prod(x.shape[first:end])
+        parts = _divisor(length, max(1, most_parts))
+        enough = next(p for p in range(max(1, tiles), length + 1) if length % p == 0)
+        parts = enough if parts < tiles and enough <= 2 * tiles else parts
     n = math.prod(x.shape[first:end])
     if parts == 1:
         return v

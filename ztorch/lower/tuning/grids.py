@@ -34,6 +34,13 @@ COLUMN_NEIGHBORS = row(
     "COLUMN_NEIGHBORS", 32, "elements",
     "elements that neighboring threads read together",
     "chosen: 32 elements of 4 bytes are the 128 bytes that a GPU loads at once")
+COLUMN_SECTOR = row(
+    "COLUMN_SECTOR", 8, "elements",
+    "the same in long sums of few columns, which need many threads for each",
+    "chosen: 32 bytes, the least that a GPU loads from memory; predicted for an H200: sums of 784 "
+    "rows of 64 columns take 2 us, not 12.6")
+COLUMN_LONG = row(
+    "COLUMN_LONG", 256, "elements", "the columns that are longer than this are such", CHOSEN)
 THREAD_REGISTERS = row(
     "THREAD_REGISTERS", 128, "registers",
     "registers of a thread if as many threads as usual share a compute unit",
@@ -99,6 +106,17 @@ REMATERIALIZE_CORE_SLOTS = row(
     "the same on a processor, counted for each lane",
     "Zen 4 issues 32 lanes in a cycle, in which 16 bytes come from beyond the L2 cache. Batch "
     "normalization of 8 x 28 x 28 x 128 with gradients takes 0.6 of the time")
+COLUMN_SUMS_BYTES = row(
+    "COLUMN_SUMS_BYTES", 1 << 20, "bytes",
+    "the least size of a product whose epilogue sums columns",
+    "chosen: smaller results stay in caches, for the kernel that would sum them")
+COLUMN_SUMS_READS = row(
+    "COLUMN_SUMS_READS", 4, "arrays",
+    "the most arrays as large as the product that its epilogue reads if it sums columns",
+    "predicted for an H200: a step of resnet18 takes 3.14 ms, and 3.20 with two")
+COLUMN_SUMS_SLOTS = row(
+    "COLUMN_SUMS_SLOTS", 24, "issue slots",
+    "the most that this epilogue spends on an element, apart from the sums", CHOSEN)
 EPILOGUE_BYTES = row(
     "EPILOGUE_BYTES", 1 << 20, "bytes",
     "the least size of a product whose epilogue may become a separate kernel",
