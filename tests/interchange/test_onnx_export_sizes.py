@@ -176,3 +176,13 @@ def test_a_table_of_all_rows_needs_a_batch_size() -> None:
         encode(model)
     x = np.arange(6000, dtype=np.float32).reshape(2, 3000)
     assert runtime(encode(model, batch_size=2), x)[0].tolist() == [[5999], [5999]]
+
+
+def test_parts_that_begin_after_so_many_rows() -> None:
+    def second(x: Any) -> Any:
+        return ops.concat(x, x * 2.0, x * 3.0, axis=0)[x.shape[0]:2 * x.shape[0]] + 1.0
+
+    data = encode(zt.Sequential([L.Input((3,)), L.Lambda(second)]))
+    for count in (1, 4):
+        x = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
+        np.testing.assert_array_equal(runtime(data, x)[0], 2 * x + 1)

@@ -115,13 +115,14 @@ def _slice(w: Writer, v: Value) -> None:
     ends = [_from_end(w, e, x.shape[k]) if e >= 0 else -END - 1
             for e, k in zip(ends, cut, strict=True)]
     axes = [order.index(k) if order else k for k in cut]
-    w.record(v, w.node("Slice", [w.name(x, order), w.integers(starts), w.shape(tuple(ends)),
+    w.record(v, w.node("Slice", [w.name(x, order), w.shape(tuple(starts)), w.shape(tuple(ends)),
                                  w.integers(axes), w.integers(step[k] for k in cut)]), order)
 
 
 def _from_end(w: Writer, position: int, size: int) -> int:
-    """A position on an axis. On an open axis, those in the second half count from its end."""
-    if not w.varies(size) or position <= size // 2:
+    """A position on an axis. On an open axis, those in the second half count from its end, but
+    multiples of open sizes."""
+    if not w.varies(size) or position <= size // 2 or w.varies(position) and position < size:
         return position
     return position - size if position < size else END
 
