@@ -54,7 +54,7 @@ NUMBERS: dict[str, tuple[int, ...]] = {
     "thread_columns": (1, 2, 3, 4, 8), "subgroups_down": (1, 2, 4), "subgroups_across": (1, 2, 4), "epilogue_bands": (1, 1, 2, 4), "stages": (1, 2, 3),
     "cluster_rows": (1, 2), "cluster_columns": (1, 2), "taps": (1, 3), "patch": ((1, 8, 8),),
     "ways": POWERS[:5], "block": (16, 32, 48, 64), "step": (1, 2, 3), "subgroups": (1, 2, 4), "high": (1, 2), "held": (0, 1),
-    "steps": (1, 3, 4), "tables": (0, 1, 3, 8), "teams": (1, 2, 3, 4, 8), "bands": (1, 2, 3, 4, 8)}
+    "steps": (1, 3, 4), "whole": (0, 1, 2), "tables": (0, 1, 3, 8), "teams": (1, 2, 3, 4, 8), "bands": (1, 2, 3, 4, 8)}
 
 
 def main_step(one: Job, limits: Limits) -> KernelStep:
@@ -168,7 +168,7 @@ def test_schedules_equal_their_text(data: st.DataObject) -> None:
                                         else number) for f in fields(cls)})
     assert parse(repr(schedule)) == schedule and parse(f"  {schedule!r}\n") == schedule
     if not issubclass(cls, PlanSchedule):  # of a function, which has no tile
-        assert re.fullmatch(r"(mma|async|roles|windows|x|\d)*\d(mma|async|roles|stream|windows|openblas|onednn)*|cublaslt", schedule.tile(8))
+        assert re.fullmatch(r"(mma|async|roles|windows|x|\d)*\d(mma|async|roles|stream|windows|openblas|onednn)*|cublaslt|cudnn", schedule.tile(8))
 
 
 NO_SCHEDULES = [
