@@ -122,7 +122,7 @@ def _slice(w: Writer, v: Value) -> None:
 def _from_end(w: Writer, position: int, size: int) -> int:
     """A position on an axis. On an open axis, those in the second half count from its end, but
     multiples of open sizes."""
-    if not w.varies(size) or position <= size // 2 or w.varies(position) and position < size:
+    if not w.varies(size) or position <= size // 2 or (w.varies(position) and position < size):
         return position
     return position - size if position < size else END
 
