@@ -16,6 +16,7 @@ from ztorch.compile.targeting import target_for
 from ztorch.dtypes import DType, bf16, f16, f32
 from ztorch.errors import Unsupported
 from ztorch.graph.autodiff import gradients
+from ztorch.graph.flops import flops
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.machines.gpus import Gpu, gpu, gpu_of_device
@@ -56,6 +57,12 @@ class Step(NamedTuple):
     dtype: str
     function: str
     precision: str = "float32"
+
+    def product_rate(self, gpu: Gpu) -> float:
+        """FLOP/s of its products on a GPU."""
+        if self.precision == "high":  # three products of parts, in tf32
+            return gpu.matrix_rate("tf32") / 3
+        return gpu.matrix_rate("bf16" if self.dtype == "mixed_bfloat16" else "") or gpu.f32_rate
 
 
 def _input(name: str, d: DType, *shape: int) -> Value:
@@ -156,7 +163,9 @@ def write(folder: Path, quick: bool = False) -> list[Path]:
     models."""
     kernels = Section("kernels", "Main kernels, predicted", "the column `bound`")
     steps = Section("steps", "Steps of models, predicted", "the column `bound`; the best possible "
-                    "time is that of the FLOPs at the peak or of the bytes at the rate of a copy")
+                    "time is that of the kernels' FLOPs at the peak or of their bytes at the rate "
+                    "of a copy. `as written`: that of the products and convolutions of the model, "
+                    "of which Winograd's transforms compute a quarter")
     facts = {"date": datetime.date.today().isoformat(), "GPUs": ", ".join(GPUS),
              "kind": "predictions of the performance model; nothing was run"}
     for name, kernel in {**KERNELS, **SIZES}.items():
@@ -220,6 +229,8 @@ def step_lines(section: Section, step: Step, rows: Sequence[Gpu]) -> None:
     model = module.build()
     traced = model.trace(step.batch, optimizer="adam", loss=module.LOSS, dtype=step.dtype)
     functions = {step.function: traced.functions[step.function]}
+    products = sum(flops(v) for v in functions[step.function].nodes()
+                   if v.op.kind in ("contract", "convolution"))
     for row in rows:
         made_for = targets.target(row.targets[0]).with_precision(step.precision)
         predicted = predict_functions(functions, made_for, row)[step.function]
@@ -236,6 +247,8 @@ def step_lines(section: Section, step: Step, rows: Sequence[Gpu]) -> None:
             "GFLOP": f"{predicted.flops / 1e9:.3g}",
             "memory": f"{predicted.memory_bytes / 1e6:.3g} MB",
             "best possible": duration(predicted.floor),
+            "as written": duration(max(products / step.product_rate(row),
+                                       predicted.memory_bytes / row.copy_rate)),
             "bound": ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in sorted(
                 shares.items(), key=lambda item: -item[1]) if seconds > 0.05 * whole),
         }, seconds=predicted.seconds, launch_count=predicted.launches)
