@@ -43,7 +43,7 @@ from ztorch.tune.tuner import kernel_works
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 BATCH = 3
-EXACT = 3  # the engine without a numerical note
+EXACT, WINOGRAD = 3, 4  # the engine without a numerical note, and one that transforms tiles
 
 
 @pytest.fixture
@@ -115,6 +115,17 @@ def test_convolutions_are_calls_in_the_graph(library: FakeCudnn, tmp_path: Path,
     program.save(tmp_path / "m.zt")
     assert LIBRARY_CALL not in (tmp_path / "m.zt").read_bytes()
     np.testing.assert_array_equal(zt.load(tmp_path / "m.zt").predict(x), expected)
+
+
+def test_exact_convolutions_are_not_transformed(library: FakeCudnn) -> None:
+    """Where no other engine works, one with Winograd's transforms is taken unless they are forbidden."""
+    library.fail(EXACT)
+    model, x = network(), images()
+    assert measured(model.trace(batch_size=BATCH).functions) == 1
+    model.compile("cuda", batch_size=BATCH).predict(x)
+    assert {*library.convolutions} == {(FORWARD, WINOGRAD)}
+    with pytest.raises(DeviceError, match="has no engine for images"):
+        model.compile("cuda", batch_size=BATCH, matmul_precision="exact").predict(x)
 
 
 CASES: dict[str, Any] = {  # of a layer, and strides, dilations and borders

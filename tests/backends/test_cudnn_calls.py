@@ -42,7 +42,8 @@ def library(driver: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 CALL = ConvolutionCall(y=(2, 4, 3, 3), x=(2, 3, 5, 5), w=(4, 3, 3, 3), y_pitches=(40, 1, 12, 4), x_pitches=(80, 1, 15, 3),
                        w_pitches=(1, 4, 36, 12), strides=(1, 1), dilations=(1, 1), before=(0, 0), after=(0, 0),
-                       mirrored=False, swapped=False, starts=(16, 64, 0), dtypes=("f32", "f32"), mantissa_bits=23, places=(0, 1, 2))
+                       mirrored=False, swapped=False, starts=(16, 64, 0), dtypes=("f32", "f32"), mantissa_bits=23,
+                       transforms=True, places=(0, 1, 2))
 
 
 def lying(memory: np.ndarray, start: int, extents: tuple[int, ...], pitches: tuple[int, ...]) -> np.ndarray:
@@ -122,8 +123,9 @@ def test_objects_are_given_back_after_errors(driver: FakeCuda, library: FakeCudn
                 LoadedConvolution(opened, handle, CALL._replace(**wrong))
         library.fail(EXACT)
         with pytest.raises(DeviceError, match=r"cuDNN 9\.28\.1 has no engine for images"):
-            LoadedConvolution(opened, handle, CALL)
+            LoadedConvolution(opened, handle, CALL._replace(transforms=False))
         assert library.live == 1  # the handle
+        LoadedConvolution(opened, handle, CALL).close()  # by an engine with transforms
         LoadedConvolution(opened, handle, CALL._replace(mantissa_bits=10)).close()  # by another engine
         opened.call("Destroy", handle)
     assert library.live == 0

@@ -9,7 +9,7 @@ enum { SUCCESS = 0, BAD_PARAM = 2000, NULL_POINTER = 2002, MISALIGNED = 2003, NO
 enum { HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER, WAY, RULES, NOTE = 11, DESCRIPTOR = 15 };
 enum { CONVOLUTION = 1, ENGINE, CONFIG, HEURISTICS, PLAN, FORWARD = 10, FILTER_GRADIENT, IMAGE_GRADIENT, GRAPH = 15, VARIANT, TENSOR };
 enum { IS_HANDLE = 0x4d15, IS_DESCRIPTOR, IS_LEGACY };
-enum { MOST = 8, SPACE = 4096, ENGINES = 4 };
+enum { MOST = 8, SPACE = 4096, ENGINES = 5 };
 
 typedef struct { int is; uint64_t stream; } Handle;
 typedef struct { int name, type, count; char data[MOST * 8]; } Attribute;
@@ -31,8 +31,8 @@ static const struct { int kind, name, type, fewest, most; } RULES_OF[] = {
     {TENSOR, 902, INT64, 1, MOST}, {TENSOR, 903, INT64, 1, MOST}, {TENSOR, 906, INT64, 1, 1},
     {VARIANT, 1000, INT64, 1, MOST}, {VARIANT, 1001, POINTER, 1, MOST}, {VARIANT, 1003, POINTER, 1, 1}};
 /* The numerical notes of engines in the order of the rules: converts operands, differs from run to run, uses tensor
-   cores, and none. */
-static const int NOTES[ENGINES][2] = {{0, 1}, {4, -1}, {0, -1}, {-1, -1}};
+   cores, none, and Winograd's transforms of tiles of 4 x 4. */
+static const int NOTES[ENGINES][2] = {{0, 1}, {4, -1}, {0, -1}, {-1, -1}, {5, 6}};
 
 typedef struct { int operation, engine, mirrored, axes, type, result;
                  int64_t x[MOST], w[MOST], y[MOST], xs[MOST], ws[MOST], ys[MOST], strides[MOST], dilations[MOST], before[MOST],

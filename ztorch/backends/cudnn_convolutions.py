@@ -52,8 +52,8 @@ _BY_MODEL = 3  # CUDNN_HEUR_MODE_A
 _MOST_CONFIGS, _MOST_NOTES = 16, 16
 # Numerical notes of engines that are left out: those that convert operands, reduce in fewer bits,
 # have other bits in each run, or use Fourier transforms or large Winograd tiles. With all bits of
-# float32, also those that use tensor cores.
-_INEXACT, _TENSOR_CORES = frozenset({1, 2, 3, 4, 8}), 0
+# float32, also those that use tensor cores; where transforms are forbidden, all of Winograd's.
+_INEXACT, _TENSOR_CORES, _WINOGRAD = frozenset({1, 2, 3, 4, 8}), 0, frozenset({5, 6, 7, 8})
 MOST_WORKSPACE = 1 << 28  # bytes
 _X, _W, _Y = 1, 2, 3  # ids of tensors
 
@@ -76,6 +76,7 @@ class ConvolutionCall(NamedTuple):
     starts: tuple[int, int, int]  # of y, x and w in their buffers, in bytes
     dtypes: tuple[str, str]  # of y, and of x and w
     mantissa_bits: int  # of float32 operands that count
+    transforms: bool  # whether engines may transform operands
     places: tuple[int, int, int]  # numbers of y, x and w among the buffers of a launch
 
 
@@ -188,7 +189,8 @@ class LoadedConvolution:
         notes = {*self._descriptors.numbers(engine, _NOTES, NOTE, _MOST_NOTES)}
         c = self.convolution
         exact = c.dtypes[1] == "f32" and c.mantissa_bits == 23
-        return not notes & (_INEXACT | ({_TENSOR_CORES} if exact else set()))
+        return not notes & (_INEXACT | ({_TENSOR_CORES} if exact else set())
+                            | (frozenset() if c.transforms else _WINOGRAD))
 
     def _plan_of(self, config: ctypes.c_void_p) -> ctypes.c_void_p | None:
         try:

@@ -25,7 +25,8 @@ def rendered_call(kernel: Kernel, limits: Limits, words: Renderer) -> dict[str, 
     starts = [(index.number + a[off]) * m.dtype.bytes for index, (_, off, *_), m in zip(
         call.args, MATRICES, memories, strict=True)]
     if convolves:
-        sizes = {"y": results_of(a), **{n: a[n] for n in (*DESCRIPTION, "mirrored", "swapped")}}
+        sizes = {"y": results_of(a), "transforms": limits.transforms,
+                 **{n: a[n] for n in (*DESCRIPTION, "mirrored", "swapped")}}
     else:
         sizes = {"m": a["m"], "n": a["n"], "k": a["k"],
                  "pitches": [a[pitch] for _, _, pitch, *_ in MATRICES],
