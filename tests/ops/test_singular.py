@@ -18,6 +18,7 @@ from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import OPS, constant, leaf
 from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph
+from ztorch.ops.kernel_secular import roots
 from ztorch.ops.pseudoinverse import squares_of_products
 
 RANDOM = np.random.default_rng(0)
@@ -73,6 +74,15 @@ def test_eigenvalues_of_a_wide_matrix() -> None:
     decomposes(x, values, vectors, ["random"] * 100, 1e-13)
     bad = np.array([[1.0, 2.0], [np.nan, 1.0]])
     assert all(np.isnan(y).all() for y in zt.ops.eigh(bad))
+
+
+def test_roots_that_are_met_exactly() -> None:
+    """The first guess is the root itself where a matrix has one element."""
+    poles, z = np.arange(5.0)[None] * 2e-11, np.array([[1.0, *[1e-20] * 4]])
+    _, nearest, offsets = roots(poles, poles, z, np.array([5], np.int32))
+    squares = poles[0] ** 2
+    expected = np.linalg.eigvalsh(np.diag(squares) + z.T @ z)
+    np.testing.assert_allclose(squares[nearest[0]] + offsets[0], expected, 1e-12, 1e-15)
 
 
 def test_only_the_lower_triangle_is_read() -> None:

@@ -114,11 +114,12 @@ def roots(poles: Any, sums: Any, z: Any, sizes: Any) -> Any:
             # 1 + the sums is nearly c + d / -x + e / (gap - x), with these slopes of both parts
             new = x + smaller_root(at + x * below - rest * above,
                                    (rest - x) * at + x * rest * (below + above), -x * rest * at)
-            if not low < new < high:
+            inside = low < new < high or new == x  # a root itself is an end
+            if not inside:
                 new = 0.5 * (low + high)
             moved = abs(new - x)
             x = new
-            if moved <= NEAR * x:
+            if inside and moved <= NEAR * x:  # halving the range makes no digits exact
                 break
         for j in range(stop):
             distances[c, i, j] = sign * (distances[c, i, j] - x)
