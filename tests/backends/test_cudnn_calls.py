@@ -108,6 +108,17 @@ def test_halves(driver: FakeCuda, library: FakeCudnn, dtype: DType, mirrored: bo
     np.testing.assert_allclose(lying(result, 16, call.y, call.y_pitches), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_filters_whose_layout_is_refused_are_copied(driver: FakeCuda, library: FakeCudnn) -> None:
+    library.refuse_layouts()
+    r = np.random.default_rng(0)
+    arrays = [r.normal(size=n).astype(np.float32) for n in (200, 200, 120)]
+    result = run(CALL, arrays)
+    assert library.convolutions == [(FORWARD, EXACT)] and library.copies == 1 and library.live == 0
+    expected = forward_of(lying(arrays[1], 64, CALL.x, CALL.x_pitches),
+                          lying(arrays[2], 0, CALL.w, CALL.w_pitches).astype(np.float64), (1, 1), (1, 1), (0, 0), (0, 0))
+    np.testing.assert_allclose(lying(result, 16, CALL.y, CALL.y_pitches), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_objects_are_given_back_after_errors(driver: FakeCuda, library: FakeCudnn) -> None:
     device: Any = registry.open_device("cuda")
     with device._current():

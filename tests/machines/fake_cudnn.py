@@ -65,6 +65,10 @@ class FakeCudnn:
     def refuse(self, how: bool) -> None:
         self.library.pretended_refuses(int(how))
 
+    def refuse_layouts(self) -> None:
+        """Operations on filters that engines do not read are refused as such."""
+        self.library.pretended_refuses_layouts(1)
+
     def read_any_filters(self, how: bool) -> None:
         """Whether engines read filters whose channels are not contiguous."""
         self.library.pretended_reads_any(int(how))

@@ -40,13 +40,14 @@ typedef struct { int operation, engine, mirrored, axes, type, result;
                  uint64_t px, pw, py, workspace, bytes, stream; } Convolution;
 typedef struct { int axes, type; int64_t extents[MOST], from[MOST], to[MOST]; uint64_t source, target, stream; } Copy;
 
-static int live, reads_any, refuses, failing = -1;
+static int live, reads_any, refuses, refuses_layouts, failing = -1;
 static void (*convolve)(const Convolution *);
 static void (*copy)(const Copy *);
 
 int pretended_live(void) { return live; }
 void pretended_reads_any(int how) { reads_any = how; }
 void pretended_refuses(int how) { refuses = how; }
+void pretended_refuses_layouts(int how) { refuses_layouts = how; }
 void pretended_failing(int engine) { failing = engine; }
 void pretended_functions(void (*a)(const Convolution *), void (*b)(const Copy *)) { convolve = a, copy = b; }
 
@@ -134,6 +135,7 @@ static void operands(Descriptor *d, Descriptor **of) {
     for (int k = 0; k < 4; k++)
         of[k] = part(d, first + k);
 }
+static int filters_are_read(Descriptor *operation);
 static int operation_is_wrong(Descriptor *d) {
     Descriptor *of[4]; /* the convolution, w, x, y */
     operands(d, of);
@@ -156,7 +158,7 @@ static int operation_is_wrong(Descriptor *d) {
         if (room < 0 || room / numbers(of[0], 103)[k] + 1 != y[k + 2])
             return SHAPES;
     }
-    return SUCCESS;
+    return refuses_layouts && !filters_are_read(d) ? NOT_SUPPORTED : SUCCESS;
 }
 static int is_operation(Descriptor *d) { return d->kind >= FORWARD && d->kind <= IMAGE_GRADIENT; }
 int cudnnBackendFinalize(Descriptor *d) {

@@ -154,7 +154,17 @@ class LoadedConvolution:
 
     def _planned(self, x: _TensorOfCall, w: _TensorOfCall,
                  y: _TensorOfCall) -> ctypes.c_void_p | None:
-        """A plan for the operation; None if no engine takes it."""
+        """A plan for the operation; None if the library or all its engines refuse it."""
+        try:
+            configs = self._configs(x, w, y)
+        except NoEngine:
+            return None
+        return next((plan for config in configs if self._is_exact(config)
+                     and (plan := self._plan_of(config)) is not None), None)
+
+    def _configs(self, x: _TensorOfCall, w: _TensorOfCall,
+                 y: _TensorOfCall) -> list[ctypes.c_void_p]:
+        """The engines that the rules list for the operation."""
         c, f32 = self.convolution, _TYPES["f32"]
         window = self._descriptors.made(
             _CONVOLUTION, (_COMPUTES, DATA_TYPE, [f32]),
@@ -171,17 +181,11 @@ class LoadedConvolution:
             self.operation, (names[0], FLOAT, [1.0]), (names[1], FLOAT, [0.0]),
             *((name, DESCRIPTOR, [made]) for name, made in zip(
                 names[2:], (window, *tensors), strict=True)))
-        try:
-            graph = self._descriptors.made(
-                _GRAPH, (_GRAPH_HANDLE, HANDLE, [self.handle]),
-                (_OPERATIONS, DESCRIPTOR, [operation]))
-            rules = self._descriptors.made(
-                _HEURISTICS, (_RULES_GRAPH, DESCRIPTOR, [graph]), (_RULE, RULES, [_BY_MODEL]))
-            configs = self._descriptors.parts(rules, _RESULTS, _CONFIG, _MOST_CONFIGS)
-        except NoEngine:
-            return None
-        return next((plan for config in configs if self._is_exact(config)
-                     and (plan := self._plan_of(config)) is not None), None)
+        graph = self._descriptors.made(
+            _GRAPH, (_GRAPH_HANDLE, HANDLE, [self.handle]), (_OPERATIONS, DESCRIPTOR, [operation]))
+        rules = self._descriptors.made(
+            _HEURISTICS, (_RULES_GRAPH, DESCRIPTOR, [graph]), (_RULE, RULES, [_BY_MODEL]))
+        return self._descriptors.parts(rules, _RESULTS, _CONFIG, _MOST_CONFIGS)
 
     def _is_exact(self, config: ctypes.c_void_p) -> bool:
         """Whether an engine computes as exactly as our kernels, with the same bits in each run."""
