@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.parity import HERE, Job, agree, compiled
+from tests.parity import GROUPS, HERE, Job, agree, compiled
 from ztorch import ops
 from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph
@@ -39,3 +39,11 @@ def test_columns_that_a_cache_holds_are_whole() -> None:
     for shape in ((300, 99), (16384, 256)):
         y = ops.sum(leaf("input", "x", shape, "float32"), axis=0)
         assert split_reduction(y, None) is y
+
+
+def test_parts_where_tiles_are_more_than_rows() -> None:
+    """Of 3 rows, two pairs of tiles have four: each row is a part, and the epilogue has no room for its sums."""
+    y = ops.sum(leaf("input", "x", (3, 64), "float32"), axis=0)
+    for tiles, parts in ((2, 3), (3, 3), (4, 3), (7, 0)):
+        [partial] = split_reduction(y, GROUPS.grid, tiles).args
+        assert partial.shape == ((parts, 64) if parts else (3, 64))

@@ -46,7 +46,8 @@ def split_reduction(v: Value, grid: GridLimits | None, tiles: int = 0) -> Value:
         first, end = _longest_run(x.shape, axes)
         length = math.prod(x.shape[first:end])
         parts = _divisor(length, max(1, most_parts))
-        enough = next(p for p in range(max(1, tiles), length + 1) if length % p == 0)
+        # Tiles may be more than rows: clusters have empty ones.
+        enough = next(p for p in range(max(1, min(tiles, length)), length + 1) if length % p == 0)
         parts = enough if parts < tiles and enough <= 2 * tiles else parts
     n = math.prod(x.shape[first:end])
     if parts == 1:
