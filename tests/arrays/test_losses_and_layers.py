@@ -165,6 +165,8 @@ def test_random_numbers_of_other_distributions() -> None:
     np.testing.assert_allclose(x.mean(0), alphas / (alphas + 2), atol=0.02)
     np.testing.assert_allclose(x.var(0), alphas * 2 / ((alphas + 2) ** 2 * (alphas + 3)), atol=0.01)
     assert 0 <= x.min() <= x.max() <= 1
+    x = zt.random.beta((6000,), 0.004, 0.001, seed=7).numpy()  # most powers of both are too small
+    assert 0 <= x.min() <= x.max() <= 1 and abs(x.mean() - 0.8) < 0.02 and abs(x.var() - 0.16) < 0.01
     x = zt.random.binomial((6000, 2), np.array([4, 12]), 0.3, seed=8).numpy()
     np.testing.assert_allclose(x.mean(0), [1.2, 3.6], atol=0.1)
     np.testing.assert_allclose(x.var(0), [0.84, 2.52], atol=0.15)

@@ -28,6 +28,7 @@ from ztorch.ops.normals import shares_below
 __all__ = ["SeedGenerator", "beta", "binomial", "categorical", "dropout", "gamma", "normal",
            "randint", "shuffle", "truncated_normal", "uniform"]
 
+OTHER_STREAM = 1 << 31  # bit of a stream that no other draw has
 MOST_TRIALS = 4096  # limit of a binomial draw: each trial is drawn
 
 
@@ -74,9 +75,14 @@ def beta(shape: Any, alpha: Any, beta: Any, dtype: DType | str | None = None,
         True
     """
     sizes = sizes_of(shape)
-    concentrations = ops.stack([ops.broadcast_to(_tensor(x, dtype), sizes) for x in (alpha, beta)])
-    drawn = _gamma((2, *sizes), concentrations, dtype, seed)
-    return drawn[0] / (drawn[0] + drawn[1])
+    words, step, stream = source_of(seed)
+    parameters = ops.stack([ops.broadcast_to(_tensor(x, dtype), sizes) for x in (alpha, beta)])
+    drawn = ops.random_gamma(parameters, words, step, stream)
+    total, d = drawn[0] + drawn[1], parameters.dtype
+    lost = total == 0.0  # both are too small for d; then one is far smaller than the other
+    uniform = ops.random_uniform(sizes, words, step, stream | OTHER_STREAM, d)
+    end = ops.cast(uniform * (parameters[0] + parameters[1]) < parameters[0], d)
+    return ops.where(lost, end, drawn[0] / ops.where(lost, 1.0, total))
 
 
 @explained
