@@ -190,6 +190,15 @@ def test_random_numbers_in_layers_differ_by_step() -> None:
     assert still(x).tolist() == still(x).tolist() != [[0.0] * 3] * 2
 
 
+def test_beta_numbers_in_a_model() -> None:
+    class Ends(L.Layer):
+        def call(self, x: Any) -> Any:
+            return x + zt.random.beta((500, 4), 0.004, 0.001, seed=3)
+
+    y = zt.Sequential([zt.Input((4,), batch_size=500), Ends()]).predict(np.zeros((500, 4), np.float32))
+    assert 0 <= y.min() <= y.max() <= 1 and abs(y.mean() - 0.8) < 0.03
+
+
 def test_losses_of_a_call_are_those_that_layers_and_regularizers_add() -> None:
     class Inner(zt.layers.Layer):
         def call(self, x: Any) -> Any:

@@ -79,7 +79,7 @@ def beta(shape: Any, alpha: Any, beta: Any, dtype: DType | str | None = None,
     parameters = ops.stack([ops.broadcast_to(_tensor(x, dtype), sizes) for x in (alpha, beta)])
     drawn = ops.random_gamma(parameters, words, step, stream)
     total, d = drawn[0] + drawn[1], parameters.dtype
-    lost = total == 0.0  # both are too small for d; then one is far smaller than the other
+    lost = ops.equal(total, 0.0)  # of two numbers too small for d, one is far smaller
     uniform = ops.random_uniform(sizes, words, step, stream | OTHER_STREAM, d)
     end = ops.cast(uniform * (parameters[0] + parameters[1]) < parameters[0], d)
     return ops.where(lost, end, drawn[0] / ops.where(lost, 1.0, total))
