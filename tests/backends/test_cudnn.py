@@ -242,6 +242,25 @@ def test_a_call_that_fails(call: str, driver: FakeCuda, library: FakeCudnn) -> N
     assert program.executable.calls_libraries
 
 
+@pytest.mark.parametrize("ending", ["", "STREAM_CAPTURE_INVALIDATED"])
+def test_a_convolution_that_fails_while_it_is_captured(ending: str, driver: FakeCuda, library: FakeCudnn,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own error is raised, not that of the capture, and no graph is left."""
+    def call(opened: cudnn.Cudnn, name: str, *args: Any) -> None:
+        if name == "BackendExecute":
+            raise DeviceError("cudnnBackendExecute: status 5000")
+        done(opened, name, *args)
+
+    model, done = network(), cudnn.Cudnn.call
+    measured(model.trace(batch_size=BATCH).functions)
+    monkeypatch.setattr(cudnn.Cudnn, "call", call)
+    if ending:
+        driver.fail["cuStreamEndCapture"] = ending
+    with pytest.raises(DeviceError, match="cudnnBackendExecute: status 5000"):
+        model.compile("cuda", batch_size=BATCH).predict(images())
+    assert not driver.capturing and not any(isinstance(made, dict) for made in driver.handles.values())
+
+
 def test_smoke_of_a_device_convolves_by_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch,
                                            capsys: pytest.CaptureFixture[str]) -> None:
     [d] = [d for d in devices() if d.id == "cuda:0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 from ztorch.abi import LIBRARY_CALL
@@ -92,8 +93,11 @@ class DeviceWithProducts(GpuDevice):
         self._call("StreamBeginCapture", self._queue, mode)
         try:
             call.enqueue(addresses, int(self._queue))
-        finally:
-            inside = self._call("StreamEndCapture", self._queue)
+        except DeviceError:
+            with suppress(DeviceError):  # the first error tells more
+                self._call("GraphDestroy", self._call("StreamEndCapture", self._queue))
+            raise
+        inside = self._call("StreamEndCapture", self._queue)
         try:
             return self._call("GraphAddChildGraphNode", graph, before, len(before), inside)
         finally:
