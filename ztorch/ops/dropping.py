@@ -29,7 +29,7 @@ def dropout(x: Value, rate: float, seed: Value, step: Value, stream: int = 0,
         A tensor of the shape and dtype of `x`.
 
     Examples:
-        >>> import ztorch as zt
+        >>> import numpy as np, ztorch as zt
         >>> seed, step = np.array([1, 2], np.uint32), np.array(0, np.uint32)
         >>> sorted(set(zt.ops.dropout(np.ones(1000), 0.5, seed, step).tolist()))
         [0.0, 2.0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ztorch.errors import Unsupported
 from ztorch.ir.limits import GridLimits
 from ztorch.lower.grid.epilogue import Block
 from ztorch.lower.tuning import (
@@ -86,12 +85,13 @@ WIDE_TILES = tuple(Tile(*sizes) for sizes in FEW_ROWS_TILES)
 def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
              has_epilogue: bool) -> tuple[float, Tile]:
     """The tile with the least estimated time, in sequential multiply-adds of one thread. This
-    includes discarded work at the edges, idle units, and loads from shared memory.
+    includes discarded work at the edges, idle units, and loads from shared memory. The time is
+    infinite, and the tile is the smallest, if the device has room for none.
 
     >>> estimate(4096, 4096, 4096, 1, GridLimits(), 4, False)[1]
     Tile(rows=128, columns=128, depth=8, thread_rows=8, thread_columns=8, bands=1, teams=1)
     """
-    best: tuple[float, Tile] | None = None
+    best = math.inf, TILES[-1]
     for tile in (*_wide_tiles(m), *TILES):
         tile = tile.banded(grid.declared_shared_bytes, element, has_epilogue)
         if tile.threads > grid.threads or tile.shared(element, has_epilogue) > grid.shared_bytes:
@@ -101,12 +101,8 @@ def estimate(m: int, n: int, k: int, batch: int, grid: GridLimits, element: int,
             tile = _in_teams(tile, k, grid, element, has_epilogue)
         step = tile.step_time(math.ceil(tiles / grid.compute_units), grid.unit)
         time = step * (k + GRID_TILE_START) / tile.teams
-        if best is None or time < best[0]:
+        if time < best[0]:
             best = time, tile
-    if best is None:
-        raise Unsupported(f"a matrix product needs {TILES[-1].threads} threads and "
-                          f"{TILES[-1].shared(element, has_epilogue)} bytes that they share; this "
-                          f"device has {grid.threads} and {grid.shared_bytes}")
     return best
 
 

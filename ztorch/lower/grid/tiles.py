@@ -33,16 +33,18 @@ def propose(region: Region, limits: Limits) -> GridProductSchedule:
 
 
 def _estimated(region: Region, limits: Limits) -> tuple[float, Tile]:
-    product = product_of(region)
+    product, grid = product_of(region), limits.grid
     m, n, k = *product.shape[-2:], product.args[0].shape[-1]
-    assert limits.grid is not None
-    try:
-        return estimate(m, n, k, math.prod(product.shape[:-2]), limits.grid,
-                        summing(product.dtype).bytes, len(region.members) > 1)
-    except Unsupported as error:
-        name = layer_name(product.layer) or product.op.name
+    assert grid is not None
+    element, has_epilogue = summing(product.dtype).bytes, len(region.members) > 1
+    time, tile = estimate(m, n, k, math.prod(product.shape[:-2]), grid, element, has_epilogue)
+    if math.isinf(time):
         raise Unsupported(
-            f"layer {name}: {error}; compile for another device, such as cpu") from None
+            f"layer {layer_name(product.layer) or product.op.name}: a matrix product needs "
+            f"{tile.threads} threads and {tile.shared(element, has_epilogue)} bytes that they "
+            f"share; this device has {grid.threads} and {grid.shared_bytes}; compile for another "
+            "device, such as cpu")
+    return time, tile
 
 
 def propose_matrix(region: Region, limits: Limits) -> GridMatrixSchedule | None:
