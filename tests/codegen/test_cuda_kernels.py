@@ -37,8 +37,8 @@ WORDS = ("HGMMA", "HMMA", "LDSM", "LDGSTS", "UTMALDG")
 COUNTS: dict[tuple[str, str], list[tuple[int, ...]]] = {
     ("matrix product 4096, bfloat16", "sm_80"): [(0, 128, 48, 24, 0)],
     ("matrix product 4096, bfloat16", "sm_90a"): [(4, 0, 0, 0, 2)],
-    ("matrix product 4096, bfloat16", "sm_100"): [(0, 64, 32, 24, 0)],
-    ("matrix product 4096, bfloat16", "sm_120"): [(0, 64, 32, 16, 0)],
+    ("matrix product 4096, bfloat16", "sm_100"): [(0, 128, 48, 48, 0)],
+    ("matrix product 4096, bfloat16", "sm_120"): [(0, 16, 12, 6, 0)],
     ("matrix product 4096, tf32", "sm_80"): [(0, 64, 0, 24, 0)],
     ("matrix product 4096, float32 in parts", "sm_80"): [(0, 96, 0, 16, 0), (0, 0, 0, 0, 0)],
     ("convolution 3x3, 32x56x56x64, bfloat16", "sm_80"): [(0, 128, 48, 60, 0)],
