@@ -47,6 +47,9 @@ CASES: list[tuple[Make, tuple, DType, int, str]] = [
     # pairs of workgroups, and an empty tile
     (transposed, ((320, 72), (128, 72)), f16, 4,
      "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) whole(0)"),
+    # pairs that wait while others still multiply their shares
+    (plain, ((320, 392), (392, 8)), bf16, 8,
+     "tile(rows=64, columns=128) stages(2) epilogue(bands=1) cluster(rows=2, columns=1) whole(0)"),
     # a batch, and float32 truncated to tf32
     (lambda a, b: ops.matmul(ops.transpose(a, (0, 2, 1)), b), ((3, 136, 64), (3, 136, 64)), f16, 2,
      f"tile(rows=64, columns=64) stages(2) epilogue(bands=1) {ALONE} whole(0)"),

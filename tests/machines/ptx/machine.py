@@ -124,7 +124,8 @@ class Machine(Accesses):
         everyone = np.ones(self.threads, bool)
         asleep: dict[int, np.ndarray] = {}  # by the wait that they stand at
         while True:
-            rings.wake(self, asleep, waiting, some=False)
+            spinning = self.order is not None and self.order.reads > 1  # on what others signal
+            rings.wake(self, asleep, waiting, some=spinning)
             if self.mask is not None and not self.mask.any():
                 rings.wake(self, asleep, waiting, some=not waiting)
                 if not waiting:
