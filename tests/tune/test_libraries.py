@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _ctypes
+import ctypes
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -246,3 +249,13 @@ def test_the_tuner_measures_libraries(folder: Path, monkeypatch: pytest.MonkeyPa
     assert again.measured == 0 and set(again.products) <= set(report.products)
     plans = [k for k in again.plans if k.library]
     assert len(plans) == 3 * faster and all(checked_plan(k.schedule).library == "openblas" for k in plans)
+
+
+def test_openblas_is_found_where_others_loaded_from_the_same_descriptor() -> None:
+    """Somebody loads from /proc/self/fd/N and closes N, which our copy of OpenBLAS then gets."""
+    descriptor = os.memfd_create("theirs")
+    os.write(descriptor, Path(_ctypes.__file__).read_bytes())
+    theirs = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+    os.close(descriptor)
+    vendor_libraries.vendor_libraries.cache_clear()
+    assert "openblas" in dict(versions()) and theirs._handle

@@ -195,7 +195,7 @@ def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> LoadedLi
     descriptor = _memory_file(code, label)
     if descriptor is not None:
         try:
-            return _open(_new_path(descriptor), at, build_id)
+            return _open(new_path(descriptor), at, build_id)
         except ArtifactError:
             pass  # /proc is not mounted, or the system forbids executable memory files
         finally:
@@ -203,7 +203,7 @@ def _load(code: bytes, label: str, key: bytes, dump_dir: str | None) -> LoadedLi
     return _open_temporary(code, label, at, build_id)
 
 
-def _new_path(descriptor: int) -> str:
+def new_path(descriptor: int) -> str:
     """A path of an open file that was never used before, although descriptors are reused: "/." and
     "//." in the path change nothing, and encode the bits of a counter."""
     steps = "".join("//." if bit == "1" else "/." for bit in f"{next(_numbers):b}")

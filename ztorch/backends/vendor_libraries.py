@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ztorch.abi import CONNECT, CONVOLVES, FOREIGN_FUNCTIONS, LIBRARY_CALLS
+from ztorch.backends.library import new_path
 from ztorch.backends.onednn import PreparedCalls
 from ztorch.backends.python_calls import address_of
 from ztorch.errors import DeviceError
@@ -166,8 +167,8 @@ def _onednn() -> Iterator[VendorLibrary]:
 
 def _copy_of(path: Path) -> ctypes.CDLL:
     """A library that is loaded once more, with state of its own: from a memory file, because the
-    loader knows a library by its file. The file stays open, so that no other gets its name."""
-    descriptor = os.memfd_create(f"ztorch-{path.name}")
-    with open(descriptor, "wb", closefd=False) as file:
+    loader knows a library by its file, and by a path that nothing was loaded from before."""
+    with open(os.memfd_create(f"ztorch-{path.name}"), "wb") as file:
         file.write(path.read_bytes())
-    return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+        file.flush()
+        return ctypes.CDLL(new_path(file.fileno()))  # the mapping remains
