@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ztorch.kernels import kernel, threads
+from ztorch.ops.kernel_tridiagonal import LINE, times_row
 
 PANEL = 4  # rows whose changes reach the others at once
-LINE = 16  # numbers of a cache line: vectors of whole rows begin at one, before their first element
 
 
 @kernel
@@ -134,24 +134,8 @@ def row_of(a: Any, u: Any, v: Any, y: Any, z: Any, c: Any, k: Any, first: Any, s
 def of_rows(a: Any, u: Any, v: Any, y: Any, z: Any, scale: Any, c: Any, k: Any, first: Any, n: Any,
             stop: Any) -> None:
     """The row of z by which the reflection v of rows changes the matrix: by -z' v."""
-    row, rest = k - first, k + 1 + (n - k - 1) // 4 * 4
-    start = (k + 1) // LINE * LINE  # v is zero before k + 1
-    for i in range(k + 1, rest, 4):
-        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-        for j in range(start, stop):
-            t0 += a[c, i, j] * v[c, k, j]
-            t1 += a[c, i + 1, j] * v[c, k, j]
-            t2 += a[c, i + 2, j] * v[c, k, j]
-            t3 += a[c, i + 3, j] * v[c, k, j]
-        z[c, row, i] = t0
-        z[c, row, i + 1] = t1
-        z[c, row, i + 2] = t2
-        z[c, row, i + 3] = t3
-    for i in range(rest, n):
-        total = 0.0
-        for j in range(start, stop):
-            total += a[c, i, j] * v[c, k, j]
-        z[c, row, i] = total
+    row = k - first
+    times_row(a, v, z, c, k, row, n, stop)
     for p in range(first, k + 1):
         of_y, of_v = 0.0, 0.0
         for j in range(k + 1, stop):

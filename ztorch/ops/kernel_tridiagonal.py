@@ -83,11 +83,9 @@ def mirror(a: Any, v: Any, beside: Any, scales: Any, c: Any, k: Any, stop: Any) 
         v[c, k, k + 1] = 1.0
 
 
-def panel_step(a: Any, v: Any, w: Any, scale: Any, c: Any, k: Any, first: Any, n: Any, stop: Any
-               ) -> None:
-    """The row of w with which the reflection changes the matrix by v' w + w' v, less what earlier
-    rows of the panel will have changed."""
-    row, rest = k - first, k + 1 + (n - k - 1) // 4 * 4
+def times_row(a: Any, v: Any, out: Any, c: Any, k: Any, row: Any, n: Any, stop: Any) -> None:
+    """Row k of v times each row of the matrix after k, into a row of `out`; four rows at a time."""
+    rest = k + 1 + (n - k - 1) // 4 * 4
     start = (k + 1) // LINE * LINE  # v is zero before k + 1
     for i in range(k + 1, rest, 4):
         t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
@@ -96,15 +94,23 @@ def panel_step(a: Any, v: Any, w: Any, scale: Any, c: Any, k: Any, first: Any, n
             t1 += a[c, i + 1, j] * v[c, k, j]
             t2 += a[c, i + 2, j] * v[c, k, j]
             t3 += a[c, i + 3, j] * v[c, k, j]
-        w[c, row, i] = t0
-        w[c, row, i + 1] = t1
-        w[c, row, i + 2] = t2
-        w[c, row, i + 3] = t3
+        out[c, row, i] = t0
+        out[c, row, i + 1] = t1
+        out[c, row, i + 2] = t2
+        out[c, row, i + 3] = t3
     for i in range(rest, n):
         total = 0.0
         for j in range(start, stop):
             total += a[c, i, j] * v[c, k, j]
-        w[c, row, i] = total
+        out[c, row, i] = total
+
+
+def panel_step(a: Any, v: Any, w: Any, scale: Any, c: Any, k: Any, first: Any, n: Any, stop: Any
+               ) -> None:
+    """The row of w with which the reflection changes the matrix by v' w + w' v, less what earlier
+    rows of the panel will have changed."""
+    row = k - first
+    times_row(a, v, w, c, k, row, n, stop)
     for p in range(first, k):
         of_v, of_w = 0.0, 0.0
         for j in range(k + 1, stop):
