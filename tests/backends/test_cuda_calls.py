@@ -94,6 +94,7 @@ CALLS = sorted(name.removeprefix("do_") for name in vars(FakeCuda) if name.start
 def test_a_call_that_fails(call: str, fake: FakeCuda) -> None:
     """It is an error with its name and code, and afterwards the device works."""
     registry.open_device("cuda")
+    fake.stack[:] = elsewhere(fake) if call in ("cuCtxPushCurrent", "cuCtxPopCurrent") else []
     fake.fail[call] = "NOT_PERMITTED"
     with pytest.raises((DeviceError, IndexError)) as caught:
         everything()
@@ -107,10 +108,23 @@ def test_a_call_that_fails(call: str, fake: FakeCuda) -> None:
     everything()
 
 
+def elsewhere(fake: FakeCuda) -> list:
+    """The contexts of a thread in which another library's is current."""
+    return [fake.real.CUcontext(5)]
+
+
 def test_all_calls_are_made_and_memory_is_freed(fake: FakeCuda) -> None:
+    """Another library's context is current again after each call. Where a thread has none, ours stays: a call
+    then only asks which one is current."""
+    fake.stack[:] = elsewhere(fake)
     everything()
-    assert set(CALLS) <= set(fake.calls)
-    assert fake.pushed == 0
+    assert set(CALLS) - set(fake.calls) == {"cuCtxSetCurrent"}
+    assert fake.pushed == 0 and fake.stack == elsewhere(fake)
+    fake.stack.clear()
+    before = len(fake.calls)
+    everything()
+    contexts = [c for c in fake.calls[before:] if c.startswith("cuCtx") and c != "cuCtxGetCurrent"]
+    assert contexts == ["cuCtxSetCurrent"] and list(map(int, fake.stack)) == [77]
     registry.open_device("cuda").close()
     owned = [h for h in fake.handles.values() if not isinstance(h, Entry | Node)]
     assert not owned and not fake.memory.allocations and not fake.retained and not fake.used

@@ -19,7 +19,7 @@ from tests.machines.ptx.tensor_maps import TensorMap
 
 FREE = {"cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
         "cuDeviceTotalMem", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
-        "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent",
+        "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent", "cuCtxGetCurrent", "cuCtxSetCurrent",
         "cuCtxPopCurrent", "cuGetErrorString", "cuGetProcAddress"}
 """Calls that need no current context."""
 

@@ -76,6 +76,13 @@ class FakeCuda(CudaMemory):
         self.stack.append(context)
         self.pushed += 1
 
+    def do_cuCtxGetCurrent(self) -> Any:
+        return self.stack[-1] if self.stack else self.real.CUcontext(0)
+
+    def do_cuCtxSetCurrent(self, context: Any) -> None:
+        assert self.retained and int(context) == 77 and not self.stack
+        self.stack.append(context)
+
     def do_cuCtxPopCurrent(self) -> Any:
         self.pushed -= 1
         return self.stack.pop()

@@ -44,9 +44,10 @@ def call_driver(where: str, call: str, *args: Any) -> Any:
         DeviceError: Any other failure, with the name of the call and the driver's code.
     """
     cuda = driver()
-    code, *results = getattr(cuda, call)(*args)
+    answer = getattr(cuda, call)(*args)
+    code = answer[0]
     if not code:  # CUDA_SUCCESS; to compare enumeration members takes as long as the call
-        return results[0] if len(results) == 1 else results
+        return answer[1] if len(answer) == 2 else answer[1:]
     _, text = cuda.cuGetErrorString(code)
     reason = text.decode(errors="replace") if text else "unknown to this driver"
     kind = OutOfMemory if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY else DeviceError

@@ -73,7 +73,8 @@ class Device(DeviceMemory):
         self.close()
 
     def _need_open(self) -> None:
-        self.need_own_process()
+        if self._process != os.getpid():
+            self.need_own_process()
         if self._closed:
             raise DeviceError(f"device {self.id} is closed; open it again")
 

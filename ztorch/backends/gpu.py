@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,12 +31,13 @@ class _Current:
         self._device = device
 
     def __enter__(self) -> None:
-        if self._device.lost:
-            raise DeviceError(self._device._lost)
         self._device._push_current()
 
     def __exit__(self, *_: object) -> None:
         self._device._pop_current()
+
+
+NOTHING = contextlib.nullcontext()  # for a device that is current already
 
 
 class GpuDevice(Device):
@@ -48,6 +49,7 @@ class GpuDevice(Device):
     other_names: ClassVar[Mapping[str, str]] = {}  # functions whose name is not prefix + name
     fatal_codes: ClassVar[frozenset[str]]  # errors that make the device unusable
     fatal_advice: ClassVar[str]  # advice for the message of such an error
+    call_driver: ClassVar[Callable[..., Any]]  # takes the device's id, a function, its arguments
 
     def __init__(self, backend: str, info: DeviceInfo):
         super().__init__(backend, info)
@@ -69,10 +71,9 @@ class GpuDevice(Device):
         """The handle of the main stream as a number, by which other libraries know it."""
         return int(getattr(self._queue, "value", self._queue))
 
-    @abstractmethod
-    def _call_driver(self, function: str, *args: Any) -> Any:
-        """Calls a function of the API and returns its results without the status; a failure is an
-        error."""
+    def _is_current(self) -> bool:
+        """Whether calls of this thread are for this device already."""
+        return False
 
     @abstractmethod
     def _push_current(self) -> None:
@@ -117,16 +118,19 @@ class GpuDevice(Device):
     def _call(self, name: str, *args: Any) -> Any:
         """Calls a function by the name that CUDA and HIP share, and notes fatal errors."""
         try:
-            return self._call_driver(self.other_names.get(name, self.prefix + name), *args)
+            function = self.other_names.get(name) or self.prefix + name
+            return self.call_driver(self.id, function, *args)
         except DeviceError as error:
             if any(code in str(error) for code in self.fatal_codes):
                 self._lost = f"{error}. Its buffers are lost: {self.fatal_advice}"
                 raise DeviceError(self._lost) from None
             raise
 
-    def _current(self) -> _Current:
+    def _current(self) -> contextlib.AbstractContextManager[None]:
         """A context manager in which this device is current for the calling thread."""
-        return _Current(self)
+        if self._lost:
+            raise DeviceError(self._lost)
+        return NOTHING if self._is_current() else _Current(self)
 
     def _wait(self) -> None:
         """Waits for all submitted work, then unpins blocks. The device must be current."""
@@ -161,43 +165,40 @@ class GpuDevice(Device):
                 data_out: np.ndarray) -> Any:
         """Submits small copies as a part of the graph. A large copy to the device has its own
         stream, so it overlaps launches that were submitted earlier."""
-        with self._current(), self._wait_on_failure():
-            self._wait_for_streams()
-            self._running = True
-            graph = recording and recording.with_copies(
-                inputs, data_in, outputs, data_out, self._copies_fit_graph)
-            if graph is not None:
-                self._call("GraphLaunch", graph, self._queue)
-                return self._record_event(self._queue)
-            if data_in.nbytes:
-                self._copy_async(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD", self._copies)
-                arrived = self._record_event(self._copies)
-                self._call("StreamWaitEvent", self._queue, arrived, 0)
-                self._free_events.append(arrived)  # the main stream waits for this recording of it
-            if recording is not None:
-                self._call("GraphLaunch", recording.launches_only, self._queue)
-            if data_out.nbytes:
-                self._copy_async(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH",
-                                 self._queue)
+        with self._current():
+            try:
+                return self._submit_all(recording, inputs, data_in, outputs, data_out)
+            except DeviceError:  # the caller may free the memory of a copy that was submitted
+                for queue in (self._copies, self._queue) if not self._lost else ():
+                    with contextlib.suppress(DeviceError):
+                        self._call("StreamSynchronize", queue)
+                raise
+
+    def _submit_all(self, recording: Any, inputs: Any, data_in: np.ndarray, outputs: Any,
+                    data_out: np.ndarray) -> Any:
+        self._wait_for_streams()
+        self._running = True
+        graph = recording and recording.with_copies(
+            inputs, data_in, outputs, data_out, self._copies_fit_graph)
+        if graph is not None:
+            self._call("GraphLaunch", graph, self._queue)
             return self._record_event(self._queue)
+        if data_in.nbytes:
+            self._copy_async(inputs, data_in.ctypes.data, data_in.nbytes, "HtoD", self._copies)
+            arrived = self._record_event(self._copies)
+            self._call("StreamWaitEvent", self._queue, arrived, 0)
+            self._free_events.append(arrived)  # the main stream waits for this recording of it
+        if recording is not None:
+            self._call("GraphLaunch", recording.launches_only, self._queue)
+        if data_out.nbytes:
+            self._copy_async(data_out.ctypes.data, outputs, data_out.nbytes, "DtoH", self._queue)
+        return self._record_event(self._queue)
 
     def _copies_fit_graph(self, *blocks: np.ndarray) -> bool:
         """Whether the copies of these blocks are part of a graph: the blocks are small, and
         pinned, so that their addresses stay valid."""
         return (sum(b.nbytes for b in blocks) <= GRAPH_COPY_BYTES
                 and all(id(b) in self._pinned or not b.nbytes for b in blocks))
-
-    @contextlib.contextmanager
-    def _wait_on_failure(self) -> Iterator[None]:
-        """Waits for both streams if the block fails: the caller may then free the memory of a copy
-        that was already submitted."""
-        try:
-            yield
-        except DeviceError:
-            for queue in (self._copies, self._queue) if not self._lost else ():
-                with contextlib.suppress(DeviceError):
-                    self._call("StreamSynchronize", queue)
-            raise
 
     def _finish(self, ticket: Any) -> None:
         with self._current():

@@ -71,6 +71,7 @@ class CudaDevice(DeviceWithProducts):
     own: two for the device's work, and one for each `Stream` object."""
 
     prefix = "cu"
+    call_driver = staticmethod(call_driver)
     fatal_codes = frozenset(f"CUDA_ERROR_{name}" for name in (
         "ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC",
         "ILLEGAL_INSTRUCTION", "HARDWARE_STACK_ERROR", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT",
@@ -95,8 +96,16 @@ class CudaDevice(DeviceWithProducts):
             self._call("DevicePrimaryCtxRelease", self._device)
             raise
 
-    def _call_driver(self, function: str, *args: Any) -> Any:
-        return call_driver(self.id, function, *args)
+    def _is_current(self) -> bool:
+        """Whether the context is current. Where a thread has none, that of the first device becomes
+        current and stays so, as with CUDA's runtime, for which that device is the default."""
+        code, current = cuda_calls.driver().cuCtxGetCurrent()
+        if current == self._context and not code:  # most calls, so nothing else is done for it
+            return True
+        if int(self._call("CtxGetCurrent")) or self.info.ordinal:
+            return False
+        self._call("CtxSetCurrent", self._context)
+        return True
 
     def _push_current(self) -> None:
         self._call("CtxPushCurrent", self._context)

@@ -81,6 +81,7 @@ class RocmDevice(GpuDevice):
     """A device with two streams of our own: one for all work, one for copies that overlap it."""
 
     prefix = "hip"
+    call_driver = staticmethod(hip.call_driver)
     other_names = {"MemAlloc": "hipMalloc", "MemFree": "hipFree",
                    "MemHostRegister": "hipHostRegister", "MemHostUnregister": "hipHostUnregister",
                    "GraphInstantiate": "hipGraphInstantiateWithFlags",
@@ -95,9 +96,6 @@ class RocmDevice(GpuDevice):
         with self._current():
             self._queue, self._copies = (
                 self._call("StreamCreateWithFlags", hip.NON_BLOCKING) for _ in range(2))
-
-    def _call_driver(self, function: str, *args: Any) -> Any:
-        return hip.call_driver(self.id, function, *args)
 
     def _push_current(self) -> None:
         self._call("SetDevice", self.info.ordinal)
