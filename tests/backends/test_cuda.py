@@ -16,6 +16,7 @@ from tests.cases.jobs import parts, sharing
 from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, STEPS, rows, small
 from tests.machines.fake_cuda import FakeCuda
+from tests.machines.ptx.parse import Program
 from tests.numpy_executable import compile_numpy
 from ztorch.backends import cuda_calls, gpu_graphs, registry
 from ztorch.backends.drivers import cuda
@@ -147,6 +148,15 @@ def test_a_driver_that_refuses_early_launches(call: str, fake: FakeCuda) -> None
     out = np.empty(doubled.N, np.float32)
     d.read(buffers["outputs"], out)
     assert (out == 4).all()
+
+
+def test_a_kernel_that_cannot_be_prepared_leaves_no_module(fake: FakeCuda) -> None:
+    d = available.device("cuda")
+    code, entries, _ = doubled.doubling(d)
+    fake.fail["cuFuncSetAttribute"] = "INVALID_VALUE"
+    with pytest.raises(DeviceError, match=r"cuFuncSetAttribute.*INVALID_VALUE"):
+        d.load(code, [e._replace(shared=64 << 10) for e in entries])
+    assert not any(isinstance(held, Program) for held in fake.handles.values())
 
 
 @pytest.mark.filterwarnings("error")

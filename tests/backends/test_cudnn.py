@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from benchmarks import gpu_smoke
 from tests.cases.pretended_cuda import close, install
 from tests.machines.fake_cuda import FakeCuda
 from tests.machines.fake_cudnn import (
@@ -36,7 +35,7 @@ from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph
 from ztorch.lower import nests
 from ztorch.lower.rewrites import library_convolutions
-from ztorch.runtime.devices import devices, library_versions, resolve
+from ztorch.runtime.devices import library_versions, resolve
 from ztorch.tune import clocks
 from ztorch.tune.device_benchmark import device_seconds
 from ztorch.tune.tuner import kernel_works
@@ -87,6 +86,10 @@ def measured(functions: Any, version: str = "") -> int:
     return len(works)
 
 
+def measured_by_cudnn(step: Any, *where: Any) -> float:
+    return device_seconds(step, *where) if step.schedule.kind == "cudnn" else 1.0
+
+
 def convolved(x: np.ndarray, w: np.ndarray, *how: Any) -> np.ndarray:
     """Sums in float64, of our layout."""
     y = forward_of(np.moveaxis(x, -1, 1), np.transpose(w, (3, 2, 0, 1)).astype(np.float64), *how)
@@ -117,15 +120,42 @@ def test_convolutions_are_calls_in_the_graph(library: FakeCudnn, tmp_path: Path,
     np.testing.assert_array_equal(zt.load(tmp_path / "m.zt").predict(x), expected)
 
 
-def test_exact_convolutions_are_not_transformed(library: FakeCudnn) -> None:
-    """Where no other engine works, one with Winograd's transforms is taken unless they are forbidden."""
+def test_exact_convolutions_are_not_transformed(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only an engine with Winograd's transforms works, they have our kernel, also after they were tuned."""
     library.fail(EXACT)
     model, x = network(), images()
     assert measured(model.trace(batch_size=BATCH).functions) == 1
-    model.compile("cuda", batch_size=BATCH).predict(x)
+    transformed = model.compile("cuda", batch_size=BATCH).predict(x)
     assert {*library.convolutions} == {(FORWARD, WINOGRAD)}
-    with pytest.raises(DeviceError, match="has no engine for images"):
-        model.compile("cuda", batch_size=BATCH, matmul_precision="exact").predict(x)
+    monkeypatch.setattr(clocks, "device_seconds", measured_by_cudnn)
+    for _ in range(2):
+        program = model.compile("cuda", batch_size=BATCH, matmul_precision="exact")
+        np.testing.assert_allclose(program.predict(x), transformed, rtol=1e-4, atol=1e-4)
+        assert not program.executable.calls_libraries
+        report = model.tune("cuda", batch_size=BATCH, matmul_precision="exact")
+        assert report.products == () and all("no transforms" in k.machine for k in report.kernels)
+
+
+def test_convolutions_of_a_program_share_a_workspace(driver: FakeCuda, library: FakeCudnn) -> None:
+    """Those that may run at the same time have one each; further buffers need none."""
+    layers = [L.Conv2D(8, side, padding="same", use_bias=False) for side in (3, 3, 2, 3)]
+    x = L.Input((7, 6, 8))
+    y = layers[1](layers[0](x))
+    model = zt.Model(x, L.Concatenate()([layers[2](y), layers[3](y)]))
+    model.build()
+    assert measured(model.trace(batch_size=BATCH).functions) == 2  # windows of two sizes
+    program = model.compile("cuda", batch_size=BATCH)
+    first = program.predict(images())
+    loaded = program.executable.module.handle
+    sizes = {loaded.functions[k].workspace for k in loaded.calls}
+    assert len(loaded.calls) == 2 == len(sizes) and len(loaded.workspaces) == 2
+    another = program.executable.bind("predict")  # on buffers of its own
+    another.inputs["x"][...] = images()
+    another()
+    np.testing.assert_array_equal(another.outputs["y"], first)
+    used = driver.used
+    program.executable.opened_device.unload(program.executable.module)
+    assert used - driver.used == 2 * max(sizes)
 
 
 CASES: dict[str, Any] = {  # of a layer, and strides, dilations and borders
@@ -198,18 +228,19 @@ def test_gradients_of_filters(library: FakeCudnn, name: str, reads_any: bool) ->
     np.testing.assert_allclose(np.transpose(call.outputs["y"], (3, 2, 0, 1)), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_tuner_measures_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("precision", "another"), [("float32", "exact"), ("exact", "float32")])
+def test_the_tuner_measures_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch, precision: str, another: str) -> None:
     monkeypatch.setattr(clocks, "device_seconds", lambda step, *_: 0.5 if step.schedule.kind == "cudnn" else 1.0)
     model = network()
-    report = model.tune("cuda", batch_size=BATCH)
+    report = model.tune("cuda", batch_size=BATCH, matmul_precision=precision)
     assert [k.library for k in report.products] == ["cudnn 9.28.1"]
     assert "1 of 1 products are faster by another library" in str(report)
-    assert model.compile("cuda", batch_size=BATCH).executable.calls_libraries
+    assert model.compile("cuda", batch_size=BATCH, matmul_precision=precision).executable.calls_libraries
+    assert not model.compile("cuda", batch_size=BATCH, matmul_precision=another).executable.calls_libraries
 
 
 def test_sizes_that_it_refuses_keep_our_kernel(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clocks, "device_seconds", lambda step, *where: (
-        device_seconds(step, *where) if step.schedule.kind == "cudnn" else 1.0))
+    monkeypatch.setattr(clocks, "device_seconds", measured_by_cudnn)
     library.refuse(True)
     model = network()
     assert model.tune("cuda", batch_size=BATCH).products == ()
@@ -259,16 +290,3 @@ def test_a_convolution_that_fails_while_it_is_captured(ending: str, driver: Fake
     with pytest.raises(DeviceError, match="cudnnBackendExecute: status 5000"):
         model.compile("cuda", batch_size=BATCH).predict(images())
     assert not driver.capturing and not any(isinstance(made, dict) for made in driver.handles.values())
-
-
-def test_smoke_of_a_device_convolves_by_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch,
-                                           capsys: pytest.CaptureFixture[str]) -> None:
-    [d] = [d for d in devices() if d.id == "cuda:0"]
-    monkeypatch.setattr(gpu_smoke, "GPU_SIDE", 8 * 16)
-    some = [step for step in gpu_smoke.steps(d) if "by cudnn" in step.name]
-    assert len(some) == 3
-    monkeypatch.setattr(gpu_smoke, "steps", lambda d: some)
-    assert gpu_smoke.smoke([d]) == 0
-    output = capsys.readouterr().out
-    assert output.count("ok") == 3 == output.count("by cudnn, in a graph: error")
-    assert {*library.convolutions} == {(FORWARD, EXACT), (FORWARD, 2)}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import gpu_smoke
 from tests.cases.pretended_cuda import close, install
 from tests.machines.fake_cuda import FakeCuda
 from tests.machines.fake_cudnn import (
@@ -22,6 +23,7 @@ from ztorch.backends import cudnn, registry
 from ztorch.backends.cudnn_convolutions import ConvolutionCall, LoadedConvolution
 from ztorch.dtypes import DType, bf16, f16, from_storage, to_storage
 from ztorch.errors import DeviceError
+from ztorch.runtime.devices import devices
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 EXACT = 3  # the engine without a numerical note
@@ -64,10 +66,11 @@ def run(call: ConvolutionCall, arrays: list[np.ndarray]) -> np.ndarray:
     with device._current():
         handle = opened.handle()
         loaded = LoadedConvolution(opened, handle, call)
-        loaded.reserve(addresses, device._alloc, device._free)
-        loaded.enqueue(addresses, int(device._queue))
+        workspace = device._alloc(loaded.workspace)
+        loaded.enqueue(addresses, int(device._queue), workspace)
         device.synchronize()
         loaded.close()
+        device._free(workspace)
         opened.call("Destroy", handle)
     result = np.empty_like(arrays[0])
     device.read(buffers[0], result)
@@ -140,3 +143,16 @@ def test_objects_are_given_back_after_errors(driver: FakeCuda, library: FakeCudn
         LoadedConvolution(opened, handle, CALL._replace(mantissa_bits=10)).close()  # by another engine
         opened.call("Destroy", handle)
     assert library.live == 0
+
+
+def test_smoke_of_a_device_convolves_by_it(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch,
+                                           capsys: pytest.CaptureFixture[str]) -> None:
+    [d] = [d for d in devices() if d.id == "cuda:0"]
+    monkeypatch.setattr(gpu_smoke, "GPU_SIDE", 8 * 16)
+    some = [step for step in gpu_smoke.steps(d) if "by cudnn" in step.name]
+    assert len(some) == 3
+    monkeypatch.setattr(gpu_smoke, "steps", lambda d: some)
+    assert gpu_smoke.smoke([d]) == 0
+    output = capsys.readouterr().out
+    assert output.count("ok") == 3 == output.count("by cudnn, in a graph: error")
+    assert {*library.convolutions} == {(FORWARD, EXACT), (FORWARD, 2)}

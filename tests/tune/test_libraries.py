@@ -182,12 +182,18 @@ def test_a_trained_program_is_saved_without_the_library(folder: Path, tmp_path: 
     x, y = (r.normal(size=(4 * BATCH, n)).astype(np.float32) for n in (61, 45))
     program.fit(x, y, epochs=2, verbose=0, shuffle=False)
     assert program.executable.calls_libraries
+    own, program.executable.own_kernels = program.executable.own_kernels, pytest.fail  # a checkpoint has no code
+    program.save_checkpoint(tmp_path / "m.safetensors")
+    program.executable.own_kernels = own
     program.save(tmp_path / "m.zt")
     loaded = zt.load(tmp_path / "m.zt")
     assert not loaded.executable.calls_libraries
     states, same = (p.executable.states_snapshot() for p in (program, loaded))
+    checkpointed = model.compile("cpu", batch_size=BATCH, optimizer="adam", loss="mse")
+    checkpointed.load_checkpoint(tmp_path / "m.safetensors")
     for name, value in states.items():
         np.testing.assert_array_equal(same[name], value, err_msg=name)
+        np.testing.assert_array_equal(checkpointed.executable.state(name), value, err_msg=name)
     theirs, ours = (p.fit(x, y, epochs=1, verbose=0, shuffle=False).history["loss"] for p in (program, loaded))
     np.testing.assert_allclose(theirs, ours, rtol=1e-5)
 

@@ -1,8 +1,7 @@
 """Matrix products by cuBLASLt, where it is on this machine; recorded as parts of graphs.
 
 All of our matrices have contiguous rows, and those of cuBLASLt contiguous columns: it computes the
-transpose of a product, b before a. Launches of one graph may run at the same time, so products get
-no workspace that they would have to share.
+transpose of a product, b before a. Products get no workspace.
 """
 
 from __future__ import annotations
@@ -136,6 +135,8 @@ class LoadedProduct:
         product: The product.
     """
 
+    workspace = 0  # bytes that a call writes besides its result
+
     def __init__(self, library: Cublaslt, handle: ctypes.c_void_p, product: ProductCall):
         self.library, self.handle, self.product = library, handle, product
         self._objects: list[tuple[str, ctypes.c_void_p]] = []
@@ -180,12 +181,13 @@ class LoadedProduct:
                               f"{p.m}x{p.k}x{p.n} of {p.dtypes[1]}")
         return result
 
-    def enqueue(self, addresses: tuple[int, ...], queue: int) -> None:
+    def enqueue(self, addresses: tuple[int, ...], queue: int, workspace: int = 0) -> None:
         """Submits the product to a stream, which may be capturing.
 
         Args:
             addresses: Of the buffers of a launch, in its order.
             queue: The stream.
+            workspace: Is not used. Default: `0`.
         """
         p, (b, a, c) = self.product, self.layouts
         at_c, at_a, at_b = (addresses[place] + start for place, start in zip(

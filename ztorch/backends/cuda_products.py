@@ -42,7 +42,7 @@ class DeviceWithProducts(GpuDevice):
         except DeviceError:
             self._unload(LoadedCode(kernels.modules, functions))
             raise
-        return LoadedCode(kernels.modules, functions, calls=frozenset(
+        return LoadedCode(kernels.modules, functions, workspaces={}, calls=frozenset(
             k for k, call in enumerate(calls) if call))
 
     def _load_call(self, image: bytes) -> LoadedProduct | LoadedConvolution:
@@ -72,6 +72,7 @@ class DeviceWithProducts(GpuDevice):
             if isinstance(function, (LoadedProduct, LoadedConvolution)):
                 with self._current():
                     function.close()
+        self._release("MemFree", *(handle.workspaces or {}).values())
         super()._unload(handle)
 
     def _close_products(self) -> None:
@@ -81,18 +82,26 @@ class DeviceWithProducts(GpuDevice):
                 with self._current():
                     opened[0].call("Destroy", opened[1])
 
-    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule,
-                   launch: Launch) -> Any:
+    def _workspace(self, loaded: LoadedCode, place: int) -> int:
+        """Memory that is large enough for each call of a program. All graphs of a program run in
+        the device's own stream, one after another, so they share it."""
+        assert loaded.workspaces is not None, "code with calls"
+        if place not in loaded.workspaces:
+            loaded.workspaces[place] = self._alloc(max(
+                loaded.functions[k].workspace for k in loaded.calls))
+        return loaded.workspaces[place]
+
+    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule, launch: Launch,
+                   place: int) -> Any:
         """Captures a call as a graph of its own. All threads go on calling the driver meanwhile:
         the library loads its kernel at the first call, which other modes do not allow."""
         call = self._function(module, launch.entry)
         addresses = tuple(int(b.buffer.handle) + b.at for b in launch.bindings)
-        if isinstance(call, LoadedConvolution):
-            call.reserve(addresses, self._alloc, self._free)
+        workspace = self._workspace(module.handle, place) if call.workspace else 0
         mode = cuda_calls.driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._call("StreamBeginCapture", self._queue, mode)
         try:
-            call.enqueue(addresses, int(self._queue))
+            call.enqueue(addresses, int(self._queue), workspace)
         except DeviceError:
             with suppress(DeviceError):  # the first error tells more
                 self._call("GraphDestroy", self._call("StreamEndCapture", self._queue))

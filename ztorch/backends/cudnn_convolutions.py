@@ -2,8 +2,8 @@
 
 The library's rules list engines for an operation, and the first one that is as exact as ours and
 makes a plan is taken. Our filters lie with the window first. If no engine reads them there, they
-are copied for each call into the order that all engines read. Copies and the engine's workspace
-belong to one place in a graph, since launches of a graph may run at the same time.
+are copied for each call into the order that all engines read, in a workspace, which the engine may
+need, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 from ztorch.abi import LIBRARY_CALL, align_up
@@ -110,8 +109,6 @@ class LoadedConvolution:
     def __init__(self, library: Cudnn, handle: ctypes.c_void_p, call: ConvolutionCall):
         self.library, self.handle, self.convolution = library, handle, call
         self._descriptors = Descriptors(library)
-        self._workspaces: dict[tuple[int, ...], int] = {}  # of calls, by the addresses of buffers
-        self._free: Callable[[int], None] | None = None
         try:
             self._describe()
         except DeviceError:
@@ -150,7 +147,9 @@ class LoadedConvolution:
         if self.plan is None:
             raise NoEngine(f"cuDNN {self.library.version} has no engine for images {c.x} and "
                            f"filters {c.w} of {of}")
-        [self.workspace] = self._descriptors.numbers(self.plan, _WORKSPACE_SIZE, INT64)
+        [engine] = self._descriptors.numbers(self.plan, _WORKSPACE_SIZE, INT64)
+        # Bytes that a call writes besides its result.
+        self.workspace = align_up(self.copied, BUFFER_ALIGN) + engine
 
     def _planned(self, x: _TensorOfCall, w: _TensorOfCall,
                  y: _TensorOfCall) -> ctypes.c_void_p | None:
@@ -205,36 +204,22 @@ class LoadedConvolution:
         [size] = self._descriptors.numbers(plan, _WORKSPACE_SIZE, INT64)
         return plan if size <= MOST_WORKSPACE else None
 
-    def reserve(self, addresses: tuple[int, ...], alloc: Callable[[int], int],
-                free: Callable[[int], None]) -> None:
-        """Makes room for what a call writes besides its result.
-
-        Args:
-            addresses: Of the buffers of a launch, in its order.
-            alloc: Allocates bytes on the device.
-            free: Gives them back.
-        """
-        self._free = free
-        if addresses not in self._workspaces and self.copied + self.workspace:
-            self._workspaces[addresses] = alloc(align_up(self.copied, BUFFER_ALIGN)
-                                                + self.workspace)
-
-    def enqueue(self, addresses: tuple[int, ...], queue: int) -> None:
+    def enqueue(self, addresses: tuple[int, ...], queue: int, workspace: int = 0) -> None:
         """Submits the convolution to a stream, which may be capturing.
 
         Args:
-            addresses: Of the buffers of a launch, in its order. `reserve` knows them.
+            addresses: Of the buffers of a launch, in its order.
             queue: The stream.
+            workspace: The address of as many bytes as the call writes. Default: `0`, for none.
         """
         c, call = self.convolution, self.library.call
         y, x, w = (addresses[place] + start for place, start in zip(
             c.places, c.starts, strict=True))
-        room = self._workspaces.get(addresses, 0)
         if self.operation == _IMAGE_GRADIENT:
             x, y = y, x
         if self.operation == _FILTER_GRADIENT:
             w, y = y, w
-        filters = room if self.copied else w
+        filters = workspace if self.copied else w
         call("SetStream", self.handle, queue)
         if self.copied and self.operation != _FILTER_GRADIENT:
             self._copy(w, filters)
@@ -242,7 +227,7 @@ class LoadedConvolution:
         variant = self._descriptors.made(
             _VARIANT, (_IDS, INT64, [_X, _W, _Y]),
             (_POINTERS, POINTER, [x, filters, y]),
-            (_WORKSPACE, POINTER, [room + align_up(self.copied, BUFFER_ALIGN)]))
+            (_WORKSPACE, POINTER, [workspace + align_up(self.copied, BUFFER_ALIGN)]))
         try:
             call("BackendExecute", self.handle, self.plan, variant)
         finally:
@@ -259,10 +244,8 @@ class LoadedConvolution:
                           ours if back else theirs, target)
 
     def close(self) -> None:
-        """Gives descriptors and memory back. A second call does nothing."""
+        """Gives the descriptors back. A second call does nothing."""
         self._descriptors.give_back()
-        while self._workspaces and self._free is not None:
-            self._free(self._workspaces.popitem()[1])
 
 
 def _swapped(part: _TensorOfCall) -> _TensorOfCall:

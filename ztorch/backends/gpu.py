@@ -91,9 +91,10 @@ class GpuDevice(Device):
         """The driver's parameters of a launch in a graph, and an object that keeps the memory of
         these alive."""
 
-    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule,
-                   launch: Launch) -> Any:
-        """Adds a node that calls another library; devices without libraries have none."""
+    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule, launch: Launch,
+                   place: int) -> Any:
+        """Adds a node that calls another library, after so many other calls since the last barrier;
+        devices without libraries have none."""
         raise NotImplementedError
 
     @abstractmethod
@@ -241,8 +242,7 @@ class GpuDevice(Device):
             self._copy_async(out.ctypes.data, handle + at, out.nbytes, "DtoH", self._queue)
             self._wait()
 
-    def _copy(self, source: Any, source_at: int, target: Any, target_at: int,
-              nbytes: int) -> None:
+    def _copy(self, source: Any, source_at: int, target: Any, target_at: int, nbytes: int) -> None:
         with self._current():
             self._wait_for_streams()
             self._copy_async(target + target_at, source + source_at, nbytes, "DtoD", self._queue)
@@ -262,13 +262,16 @@ class GpuDevice(Device):
                 for e in entries:
                     if (e.at, e.size) not in modules:
                         modules[e.at, e.size] = self._load_image(code[e.at:e.at + e.size])
-                functions = [self._call("ModuleGetFunction", modules[e.at, e.size],
-                                        e.name.encode()) for e in entries]
+                functions = [self._function_in(modules[e.at, e.size], e) for e in entries]
             except DeviceError:
                 for module in modules.values() if not self._lost else ():
                     self._call("ModuleUnload", module)
                 raise
         return LoadedCode(list(modules.values()), functions)
+
+    def _function_in(self, module: Any, entry: KernelEntry) -> Any:
+        """The driver's function for a kernel of a module of the driver."""
+        return self._call("ModuleGetFunction", module, entry.name.encode())
 
     def _unload(self, handle: Any) -> None:
         self._release("ModuleUnload", *handle.modules)
@@ -279,10 +282,8 @@ class GpuDevice(Device):
 
     def _record(self, module: DeviceModule, launches: tuple[Launch, ...]) -> GpuGraph | None:
         """The graph of the launches; None if there are none."""
-        if not launches:
-            return None
         with self._current():
-            return GpuGraph(self, module, launches)
+            return GpuGraph(self, module, launches) if launches else None
 
     def _drop(self, handle: Any) -> None:
         if handle is not None:

@@ -39,8 +39,8 @@ class GraphCalls(Protocol):
 
     def _node(self, module: DeviceModule, launch: Launch) -> tuple[Any, Any]: ...
 
-    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule,
-                   launch: Launch) -> Any: ...
+    def _call_node(self, graph: Any, before: list[Any], module: DeviceModule, launch: Launch,
+                   place: int) -> Any: ...
 
     def _copy_node(self, graph: Any, before: list[Any], copy: Transfer) -> Any: ...
 
@@ -120,11 +120,11 @@ class GpuGraph:
                     done = [self._join_node(graph, done)]
                 sources, nodes = [] if early else done, []
                 handle = self._module.handle
-                calls = {n for n in wave if n.entry in handle.calls}
-                meeting = any(n.entry in handle.meeting for n in wave)
+                calls, meeting = 0, any(n.entry in handle.meeting for n in wave)
                 for launch in wave:
-                    if launch in calls:
-                        nodes.append(device._call_node(graph, sources, self._module, launch))
+                    if launch.entry in handle.calls:
+                        nodes.append(device._call_node(graph, sources, self._module, launch, calls))
+                        calls += 1
                         continue
                     node, _alive = device._node(self._module, launch)
                     nodes.append(device._call("GraphAddKernelNode", graph, sources, len(sources),

@@ -114,6 +114,9 @@ class LoadedCode(NamedTuple):
     early: frozenset[int] = frozenset()  # entries that wait by themselves for those before them
     calls: frozenset[int] = frozenset()  # entries that are calls of another library
     meeting: frozenset[int] = frozenset()  # entries whose workgroups wait for one another
+    # Addresses of memory for calls. Those between two barriers may run at the same time, so each
+    # of them has its own: the first one, the second one, ...
+    workspaces: dict[int, int] | None = None
 
 
 @dataclass

@@ -58,7 +58,8 @@ class TunedKernel(Record):
 
 def machine_of(target: Target, predicted: bool = False) -> str:
     """The machine that a target's kernels are measured on: SIMD level, processor and caches; of a
-    GPU its chip and units, and the bits of float32 that count in products.
+    GPU its chip and units, and the bits of float32 that count in products. It is another one for
+    programs that may not transform convolutions: a library may have no other way to compute them.
 
     Args:
         target: The target.
@@ -69,15 +70,17 @@ def machine_of(target: Target, predicted: bool = False) -> str:
     'avx2 any 32K 1024K 8192K'
     >>> machine_of(target("cuda:sm_80"))
     'cuda:sm_80, 108 units, 23 bits'
+    >>> machine_of(target("cuda:sm_80").with_precision("exact"))
+    'cuda:sm_80, 108 units, 23 bits, no transforms'
     """
-    grid = target.limits.grid
+    grid, plain = target.limits.grid, ", no transforms" * (not target.limits.transforms)
     if grid is not None:
         without = ", no matrix instructions" * (not grid.mma_shapes)
-        return (f"{target.name}, {grid.compute_units} units, "
-                f"{target.limits.product_mantissa_bits} bits{without}{', predicted' * predicted}")
+        return (f"{target.name}, {grid.compute_units} units, {target.limits.product_mantissa_bits} "
+                f"bits{plain}{without}{', predicted' * predicted}")
     row = target.limits.processor
     caches = (f"{n >> 10}K" for n in (row.l1_bytes, row.l2_bytes, row.l3_bytes))
-    return " ".join((target.name, row.name, *caches))
+    return " ".join((target.name, row.name, *caches)) + plain
 
 
 def usual_threads(threads: int | None) -> int:

@@ -229,7 +229,7 @@ class Model(RunnableNetwork):
                 with loops_in_segments():
                     return trace(self, batch_size, dtype_=dtype_, **arguments).functions
 
-            autotune(traced.functions, device, self.name, threads)
+            autotune(traced.functions, device, self.name, threads, matmul_precision)
             executable = build(traced.functions, device, self.name, threads, matmul_precision,
                                memory_limit=memory_limit, with_less_memory=in_segments)
             program = Program(executable, traced.metadata, self.named_weights())

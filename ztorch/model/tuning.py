@@ -29,7 +29,7 @@ class TunedNetwork(ExportedNetwork, abstract=True):
     def tune(self, device: str | None = None, *, batch_size: int | Sequence[int] | None = None,
              optimizer: Any = None, loss: Any = None, metrics: Any = None, dtype: Any = None,
              sizes: Any = None, threads: int | None = None, seconds: float = 60.0,
-             again: bool = False) -> TuningReport:
+             again: bool = False, matmul_precision: str = "float32") -> TuningReport:
         """Measures schedules for the kernels of the model, and stores the fastest.
 
         The compiler has rules that choose how each kernel is computed: tiles, unrolling, the order
@@ -53,6 +53,8 @@ class TunedNetwork(ExportedNetwork, abstract=True):
             seconds: Time limit of the measurements; kernels with the most work come first. Default:
                 `60.0`.
             again: Whether to repeat known measurements. Default: `False`.
+            matmul_precision: As in `compile`, which uses the measurements of its own precision.
+                Default: `"float32"`.
 
         Returns:
             A TuningReport, which prints as a table of kernels.
@@ -76,8 +78,9 @@ class TunedNetwork(ExportedNetwork, abstract=True):
             batch_size=batch_size, dtype=dtype, sizes=sizes, optimizer=optimizer, loss=loss,
             metrics=metrics)
         place = resolve(device or self._last_device)
-        return tune_functions(traced.functions, target_for(place), self.name, seconds, threads,
-                              again, place.ordinal)
+        target = target_for(place).with_precision(matmul_precision)
+        return tune_functions(traced.functions, target, self.name, seconds, threads, again,
+                              place.ordinal)
 
     @checked
     def explain(self, function: str = "predict", device: str | None = None, *,

@@ -12,6 +12,7 @@ from ztorch.graph.batching import Examples, per_example, pointwise
 from ztorch.graph.op import OPS, Sample, op, shape_error
 from ztorch.graph.value import Op, Value
 from ztorch.ops.phases import transposed
+from ztorch.ops.reduction import widened
 from ztorch.ops.windows import Shape, Sizes, for_each, pad_axes, paddings, spans
 
 # Windows as rows of a matrix, which the product and its gradient both read, or a transpose. Unless
@@ -99,7 +100,8 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
             Default: `1`.
 
     Returns:
-        A tensor `(batch, *new axes, filters)`.
+        A tensor `(batch, *new axes, filters)`. Padding may be skipped, so a weight that is infinite
+        or NaN reaches the results for which it meets the inputs, and maybe others.
 
     Examples:
         >>> from ztorch.graph.op import leaf
@@ -135,7 +137,9 @@ def conv(x: Value, kernel: Value, stride: Sizes = 1, padding: Any = "valid", dil
     met = math.prod(sum(p.outputs * p.places for p in along) / (k * sum(p.outputs for p in along))
                     for along, k in zip(parts, size, strict=True))
     if met < MULTIPLIED and (filters >= WIDE or math.prod(map(len, parts)) <= PARTS_MAX):
-        return _in_parts(x, kernel, parts, stride, dilation, groups)
+        # Parts of gradients add up: numbers of 16 bits in float32, which is rounded once.
+        return OPS.cast(_in_parts(widened(x), widened(kernel), parts, stride, dilation, groups),
+                        x.dtype)
     even = set(stride) == {1} or set(dilation) == {1}
     # In reverse, too, groups have one channel where they have one now.
     alike = groups == 1 or (into == 1) == (filters == groups)

@@ -66,7 +66,7 @@ class Stateful(WeightAccess):
 
     def snapshot(self) -> Snapshot:
         """The current state of the program, with everything that its next step depends on;
-        artifacts and checkpoints are written from it. Further training does not change it. If the
+        artifacts are written from it. Further training does not change it. If the
         program calls other libraries of this machine, it is compiled with our kernels for it."""
         from ztorch.runtime.snapshot import Snapshot
 
@@ -170,7 +170,11 @@ class Stateful(WeightAccess):
         from ztorch.training.checkpoint import write_checkpoint
 
         self.need("train")
-        write_checkpoint(path, self.snapshot())
+        training, specs = self.training_state(), self.executable.states
+        states = {name: (specs[name].dtype, value)
+                  for name, value in self.executable.states_snapshot().items()
+                  if not specs[name].derived}
+        write_checkpoint(path, self.executable.spec.name, states, training)
 
     @checked
     def load_checkpoint(self, path: Path) -> None:

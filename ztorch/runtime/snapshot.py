@@ -1,4 +1,4 @@
-"""The data of artifacts and checkpoints: a program with everything its next step depends on."""
+"""The data of artifacts: a program with everything its next step depends on."""
 
 from __future__ import annotations
 

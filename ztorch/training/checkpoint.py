@@ -23,7 +23,6 @@ from ztorch.files.schema import Record, field
 from ztorch.runtime.snapshot import Training
 
 if TYPE_CHECKING:
-    from ztorch.runtime.snapshot import Snapshot
     from ztorch.runtime.spec import StateSpec
 
 FORMAT = "ztorch checkpoint"
@@ -36,17 +35,17 @@ class TrainingHeader(Record):
     version: int = field(Whole(1, 1 << 31))
 
 
-def write_checkpoint(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Writes everything that training depends on, atomically.
+def write_checkpoint(path: str | os.PathLike[str], name: str, states: safetensors.Tensors,
+                     training: Training) -> None:
+    """Writes everything that training depends on, atomically: the name of the program, its states
+    and the position of the run.
 
-        write_checkpoint("run.safetensors", program.snapshot())
+        write_checkpoint("run.safetensors", "digits", snapshot.states(), snapshot.training)
     """
     need_name(path, "a checkpoint", (".safetensors", ".ckpt"), "name it .safetensors, or save the "
               "whole program with program.save('NAME.zt')")
-    assert snapshot.training is not None, "only a program that trains has checkpoints"
-    safetensors.write(path, snapshot.states(), {
-        "format": FORMAT, "model": snapshot.spec.name,
-        "training": json.dumps(snapshot.training.to_json())})
+    safetensors.write(path, states, {
+        "format": FORMAT, "model": name, "training": json.dumps(training.to_json())})
 
 
 def read_checkpoint(path: str | os.PathLike[str], states: Mapping[str, StateSpec],

@@ -11,7 +11,7 @@ SECONDS = 10.0  # time limit of the measurements of one compile
 
 
 def autotune(functions: Mapping[str, Graph], device: str, name: str,
-             threads: int | None = None) -> None:
+             threads: int | None = None, precision: str = "float32") -> None:
     """Measures the kernels of functions, if ZTORCH_AUTOTUNE or the config file enables it and the
     device is the CPU of this machine.
 
@@ -20,6 +20,7 @@ def autotune(functions: Mapping[str, Graph], device: str, name: str,
         device: The device string to compile for.
         name: The name of the program.
         threads: The worker threads of the program. Default `None`: one per core.
+        precision: That of its products. Default: `"float32"`.
     """
     if not choices().autotune:
         return
@@ -28,6 +29,6 @@ def autotune(functions: Mapping[str, Graph], device: str, name: str,
     from ztorch.tune.tuner import tune_functions
 
     resolved = resolve(device)
-    target = target_for(resolved)
+    target = target_for(resolved).with_precision(precision)
     if resolved.backend == "cpu" and not resolved.processor and not target.emits_source:
         tune_functions(functions, target, name, SECONDS, threads)

@@ -189,16 +189,17 @@ class CudaDevice(DeviceWithProducts):
 
     def _load(self, code: bytes, entries: tuple[KernelEntry, ...]) -> Any:
         loaded = super()._load(code, entries)
-        attribute = cuda_calls.driver().CUfunction_attribute
-        with self._current():
-            for k, (function, entry) in enumerate(zip(loaded.functions, entries, strict=True)):
-                if entry.shared and k not in loaded.calls:
-                    self._call("FuncSetAttribute", function,
-                               attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                               entry.shared)
         early, meeting = (frozenset(k for k, e in enumerate(entries) if test(
             code[e.at:e.at + e.size])) for test in (cuda_calls.waits, cuda_calls.meets))
         return loaded._replace(early=early, meeting=meeting)
+
+    def _function_in(self, module: Any, entry: KernelEntry) -> Any:
+        function = super()._function_in(module, entry)
+        if entry.shared:
+            attribute = cuda_calls.driver().CUfunction_attribute
+            self._call("FuncSetAttribute", function,
+                       attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, entry.shared)
+        return function
 
     def _load_image(self, image: bytes) -> Any:
         """Loads the cubin that follows the PTX text; if the driver rejects it, assembles the
