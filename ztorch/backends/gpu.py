@@ -93,8 +93,7 @@ class GpuDevice(Device):
 
     def _call_node(self, graph: Any, before: list[Any], module: DeviceModule, launch: Launch,
                    place: int) -> Any:
-        """Adds a node that calls another library, after so many other calls since the last barrier;
-        devices without libraries have none."""
+        """Adds a node that calls another library, after `place` calls since the last barrier."""
         raise NotImplementedError
 
     @abstractmethod
