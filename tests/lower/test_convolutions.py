@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from ztorch.graph.op import leaf
 from ztorch.graph.value import Graph, Value
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.correlation import CorrelationSchedule
+from ztorch.lower.emit import Emitter
+from ztorch.lower.index import Index
 from ztorch.lower.rewrites.prepare import prepare
 from ztorch.lower.schedule import SlidingSchedule
 from ztorch.machines.processors import processor
@@ -133,3 +137,32 @@ def test_windows_across_cache_lines_are_copied() -> None:
     assert lefts[256] == "copy" != lefts[512]
     for target in HERE[-2:]:
         agree(job, compiled(job, target), terms=700)
+
+
+@pytest.mark.parametrize(("stride", "l2_bytes"), [(1, 20_000), (2, 20_000), (1, 60_000), (1, 5_000)])
+def test_rows_that_later_windows_read_first_are_prefetched(stride: int, l2_bytes: int,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the cache holds the image and the results, or not even the rows of a window."""
+    fetched: list[tuple[Value, Index]] = []
+    prefetch = Emitter.prefetch
+    monkeypatch.setattr(Emitter, "prefetch", lambda e, v, flat, cache: (
+        fetched.append((v, flat)), prefetch(e, v, flat, cache)))
+    limits = replace(NARROW, processor=NARROW.processor._replace(l2_bytes=l2_bytes), vector_registers=16)
+    image, kernel = (leaf("input", name, shape, f32) for name, shape in (("x", (2, 9, 40, 16)), ("k", (3, 3, 1, 16))))
+    job = Job(Graph({"y": ops.conv(image, kernel, stride, ((1, 1), (1, 1)), groups=16)}), {})
+    job = Job(job.graph, fed(job.graph))
+    agree(job, interpreted(job, limits, workers=3), terms=9)
+    if l2_bytes != 20_000:
+        assert not fetched
+        return
+    places: dict[int, set[int]] = {}  # by row of windows: pixels whose lines are prefetched
+    for v, flat in fetched:
+        loops = [atom for atom, _ in flat.terms]
+        for at in product(*(range(loop.extent) for loop in loops)):
+            bound = dict(zip(loops, at, strict=True))
+            pixel, channel = divmod(flat.replace({a: Index((), n) for a, n in bound.items()}).const, 16)
+            places.setdefault(next(n for a, n in bound.items() if a.name == "o1"), set()).add(pixel)
+            assert v.shape == image.shape and channel < 16
+    for y in range(3):  # of both images
+        pixels = {(y * stride + 2 + k) * 40 + column for k in range(stride) for column in range(40)}
+        assert places[y] == pixels | {p + 360 for p in pixels}

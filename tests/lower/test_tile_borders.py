@@ -10,11 +10,17 @@ import pytest
 
 from tests.cases.proposals import AVX2
 from tests.parity import HERE, WIDE, Job, Module, interpreted, plan_of
+from ztorch.dtypes import f32
 from ztorch.graph.op import OPS, leaf
 from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
+from ztorch.lower.cpu import tile_borders
+from ztorch.lower.cpu.left_operand import access_pattern, plain
+from ztorch.lower.cpu.tiling import choose
 from ztorch.lower.plan import KernelStep
+from ztorch.lower.region import without_copies
 from ztorch.lower.schedule import ProductSchedule
+from ztorch.machines.processors import processor
 
 # The shape of the image, that of the kernel, the stride, and the borders of each axis.
 CASES = {
@@ -84,3 +90,26 @@ def test_other_borders_count() -> None:
     job = _job("volumes", border=1.5)
     assert not _skips(_product(job, WIDE))
     np.testing.assert_allclose(interpreted(job, WIDE)[0], _wanted("volumes", job, 1.5), atol=2e-4)
+
+
+@pytest.mark.parametrize(("name", "axes"), [("volumes", (0, 1)), ("large windows", (0,)), ("a stride", (0,))])
+def test_share_of_steps_inside_the_image(name: str, axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tile_borders, "BORDER_DEPTH", 1)
+    shape, window, stride, borders = CASES[name]
+    x, w = leaf("input", "x", shape, "float32"), leaf("state", "w", window, "float32")
+    [left] = [v.args[0] for v in Graph({"y": OPS.conv(x, w, stride, borders)}).nodes() if v.op.kind == "contract"]
+    left, share = without_copies(left), 1.0
+    for axis in axes:
+        (low, high), n, k = borders[axis], shape[1 + axis], window[axis]
+        inside = np.pad(np.ones(n), (low, high))
+        share *= np.mean([inside[i:i + k].mean() for i in range(0, n + low + high - k + 1, stride)])
+    access = access_pattern(left)
+    assert access is not None and 0.5 < share < 1
+    assert tile_borders.share_inside(left, access) == pytest.approx(share)
+
+
+def test_a_part_of_a_panel_takes_whole_lines() -> None:
+    """Rows of 8 windows: two tiles of 4 rows and both vectors of a panel, not one of half a panel."""
+    access, limits = replace(plain(1024, 3456), period=8), replace(AVX2, processor=processor("zen3"))
+    tiles = [choose(1024, 128, 3456, limits, f32, packed=True, access=access, panel=width) for width in (1, 2)]
+    assert [(-(-8 // -(-8 // s.tile_rows)), s.tile_vectors) for s in tiles] == [(8, 1), (4, 2)]

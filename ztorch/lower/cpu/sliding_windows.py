@@ -21,6 +21,7 @@ from ztorch.ir.opcodes import identity
 from ztorch.lower.cpu.lanes import lanes_refusal, lanes_that_fit
 from ztorch.lower.cpu.left_operand import Run
 from ztorch.lower.cpu.window_edges import Edges, all_inside, edges_of, overlap, runs
+from ztorch.lower.cpu.window_prefetch import NextRow
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.loops import (
@@ -55,6 +56,7 @@ class _Axes:
     full: dict[Var, Index]  # the region's two loop variables in terms of these loops
     step: int  # stride in elements from one result's window to the next
     gap: int  # stride in elements within a window
+    image: tuple[Value, Index]  # what windows are of, and the position of an element
     edges: Edges = ()  # borders of images that windows cross
 
     def inside(self, at: dict[Var, Index]) -> bool | None:
@@ -83,7 +85,8 @@ def _axes(region: Region) -> _Axes | None:
         if source not in region.flat and at.is_affine and overlap(at, across, last) and (
                 at.factor(column) == 1):
             step, gap = at.factor(across), at.factor(last)
-            return _Axes(rows, across, column, inner, last, axes.full, step, gap, edges)
+            return _Axes(rows, across, column, inner, last, axes.full, step, gap,
+                         (source, at), edges)
     return None
 
 
@@ -176,10 +179,13 @@ class _Neighbors:
         self.region, self.target, self.limits, self.axes = region, target, limits, axes
         self.where = [Index.of(group) * run.size + run.start + j for j in range(run.size)]
         self.sums = [v for v in region.members if v.op.kind == "reduce"]
+        row = axes.rows[-1] if axes.rows else None
+        self.next_row = NextRow(region, target, axes.image, row, axes.inner, limits)
 
     def results(self, e: Emitter) -> None:
         b, axes = e.b, self.axes
         lanes = e.lanes if e.lane else 1
+        self._prefetch(e)
         variables = {(v, j): b.var(summing(v.dtype), lanes, identity(v.op.opcode, v.dtype))
                      for v in self.sums for j in range(len(self.where))}
         # Pairs that read the same element are adjacent.
@@ -204,6 +210,15 @@ class _Neighbors:
             for v in self.sums:
                 scope.here[v] = b.cast(b.get(variables[v, j]), dtype=v.dtype)
             evaluate(scope, rows, self.region, self._full(j, 0), self.target)
+
+    def _prefetch(self, e: Emitter) -> None:
+        """Prefetches for the next row. Each result has its own part of the columns."""
+        extent, places = self.axes.last.extent, range(len(self.where))
+        own = max(1, min(extent, self.axes.step // self.axes.gap))
+        first = (extent - own + 1) // 2
+        self.next_row.prefetch(e, [self._columns(j, k) for j in places
+                                   for k in range(first, min(first + own, extent))],
+                               [self._full(j, 0) for j in places])
 
     def _places(self, e: Emitter, v: Var) -> tuple[Operand | int, Operand | int]:
         """The range of a loop over the window that is inside the image."""

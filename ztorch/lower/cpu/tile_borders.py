@@ -10,15 +10,19 @@ sum. Where a step of an outer loop along k has all rows of a tile in the border,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ztorch.graph.rewrite import is_number
 from ztorch.graph.value import Value
 from ztorch.ir.kernel import Operand
+from ztorch.lower.cpu.left_operand import AccessPattern
+from ztorch.lower.cpu.parts_of_k import outer_loops
 from ztorch.lower.emit import Emitter
 from ztorch.lower.index import Index, Var
 from ztorch.lower.insets import BORDER, INSET, content_before
+from ztorch.lower.positions import flatten
 from ztorch.lower.region import is_view, reads
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import BORDER_DEPTH
@@ -64,6 +68,31 @@ def steps_inside(e: Emitter, product: Value, s: ProductSchedule,
             first = e.b.max(e.b.sub(low, at_start), first)
             end = e.b.min(e.b.sub(low + size, at_start), end)
     return first, end
+
+
+def share_inside(left: Value, access: AccessPattern) -> float:
+    """The share of the steps along k that the loops of all tiles do not skip.
+
+    Args:
+        left: The left operand, a matrix.
+        access: Its access pattern.
+    """
+    share, loops = 1.0, outer_loops(access.depths)
+    if left.shape[-1] < BORDER_DEPTH or left.rank != 2:
+        return share
+    along = flatten([Index.of(v) for v in loops], [v.extent for v in loops]) * access.depths[-1]
+    again, inside = Var("t", left.shape[0] // access.period), Var("r", access.period)
+    image = _image(left, (Index.of(again) * access.period + Index.of(inside), along))
+    for at, low, size in zip(*image, strict=True) if image else ():
+        for loop in loops:
+            start = at.without(loop)
+            if at.factor(loop) == 1 and not start.mentions(loop) and not start.mentions(inside):
+                first, last = start.range
+                stride = math.gcd(*(factor for _, factor in start.terms)) or 1
+                steps = [min(loop.extent, low + size - n) - max(0, low - n)
+                         for n in range(first, last + 1, stride)]
+                share *= sum(steps) / (len(steps) * loop.extent)
+    return share
 
 
 def _image(left: Value, index: Sequence[Index]) -> _Image | None:

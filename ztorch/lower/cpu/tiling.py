@@ -158,7 +158,7 @@ def _best_tile(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool,
             if not whole_panels(width, panel):
                 continue
             tiles = tiling(rows, width, m, n, lanes, packed, access)
-            time = estimated_cycles(tiles, k, d, cpu, count)
+            time = estimated_cycles(tiles, k, d, cpu, count, panel)
             for heights in {len(tiles.rows), 2}:
                 if heights not in best or time < best[heights][0] * gain:
                     best[heights] = (time, rows, width)
@@ -188,11 +188,14 @@ def registers(rows: int, width: int) -> int:
     return rows * width + (width if rows > 1 else 0) + 1
 
 
-def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor, count: int = 1) -> float:
-    """The estimated cycles of all tiles of `count` products with k steps."""
+def estimated_cycles(tiles: Tiling, k: int, d: DType, cpu: Processor, count: int = 1,
+                     panel: int = 0) -> float:
+    """The estimated cycles of all tiles of `count` products with k steps. `panel` is the width in
+    vectors of the panels that B is packed in."""
     vectors = sum(p.size * p.count for p in tiles.panels)
     return sum(r.tiles * p.count * _tile_time(r.size, p.size * count, k, tiles.lanes, d, cpu,
-                                              (p.size if tiles.down > 1 else vectors) * count)
+                                              (p.size if tiles.down > 1 else vectors) * count,
+                                              panel > p.size)
                for r in tiles.rows for p in tiles.panels)
 
 
@@ -257,12 +260,16 @@ def copy_cycles(v: Value, cpu: Processor) -> float:
 
 
 def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Processor,
-               between: int) -> float:
+               between: int, is_part: bool) -> float:
     """The estimated cycles of one tile. Its panel of B is loaded from the L2 cache unless the
-    vectors of B that are read `between` two uses of the panel fit in the L1 cache."""
+    vectors of B that are read `between` two uses of the panel fit in the L1 cache. If it is only a
+    part of a packed panel, whole lines are loaded for it."""
     vector_bytes = lanes * d.bytes
     far = between * k * vector_bytes > cpu.l1_bytes * L1_SHARE
-    fetch = width * vector_bytes / cpu.l2_bytes_per_cycle if far else 0.0
+    step_bytes = width * vector_bytes
+    if far and is_part:
+        step_bytes = math.ceil(step_bytes / LINE_BYTES) * LINE_BYTES
+    fetch = step_bytes / cpu.l2_bytes_per_cycle if far else 0.0
     issues = max(1.0, 8 * vector_bytes / cpu.port_bits)  # of a port for one vector
     sums = rows * width * issues
     # Addresses of rows beyond those that registers hold are loaded, too.
@@ -270,7 +277,7 @@ def _tile_time(rows: int, width: int, k: int, lanes: int, d: DType, cpu: Process
     step = max(sums / cpu.fma_ports, loads / cpu.load_ports, float(cpu.fma_cycles), fetch)
     if rows > 1 and sums < FEW_SUMS * cpu.fma_ports * cpu.fma_cycles:
         step += FEW_SUMS_CYCLES
-    step += FETCH_SHARE * (rows * d.bytes + width * vector_bytes) / cpu.l2_bytes_per_cycle
+    step += FETCH_SHARE * (rows * d.bytes + step_bytes) / cpu.l2_bytes_per_cycle
     return step * k + TILE_START_CYCLES + TILE_RESULT_CYCLES * rows * width
 
 

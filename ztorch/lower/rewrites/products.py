@@ -19,6 +19,7 @@ from ztorch.lower.cpu.strides import (
     packs_in_block,
     step_distance,
 )
+from ztorch.lower.cpu.tile_borders import share_inside
 from ztorch.lower.cpu.tiling import choose, copy_cycles, product_cycles
 from ztorch.lower.grid.mma import shape_for
 from ztorch.lower.grid.operands import has_border, is_copied
@@ -259,8 +260,9 @@ def _left(v: Value, limits: Limits) -> Value:
         # Elements repeat, for windows overlap; or a tile takes most of a line in each step.
         copied = product_cycles(m, n, k, limits, v.dtype) + copy_cycles(
             bare, limits.processor) / math.prod(v.shape[:-2])
-        return COPY(a) if copied < COPY_GAIN * product_cycles(
-            m, n, k, limits, v.dtype, access, step_distance(bare), plain.tile_vectors) else bare
+        in_place = share_inside(bare, access) * product_cycles(
+            m, n, k, limits, v.dtype, access, step_distance(bare), plain.tile_vectors)
+        return COPY(a) if copied < COPY_GAIN * in_place else bare
     # A tile uses few elements of each cache line, and returns to the line only k lines later.
     near = limits.processor.l1_bytes * (L1_SHARE if n >= 2 * COPY_COLUMNS else 1)
     across = step != 1 and k * LINE_BYTES > near
