@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ztorch as zt
 from ztorch import ops
 from ztorch.errors import ShapeError, Unsupported
 from ztorch.graph.autodiff import gradients
 from ztorch.graph.evaluate import evaluate
 from ztorch.graph.op import constant, leaf
+from ztorch.graph.rewrite import by_others
 from ztorch.graph.value import Graph
 from ztorch.ops.eigen import with_signs
+from ztorch.ops.elimination import ELIMINATED_COLUMNS
 
 RANDOM = np.random.default_rng(0)
 
@@ -138,6 +141,40 @@ def test_pivots_are_the_largest_elements_of_a_block() -> None:
     same(ops.solve(constant(a), constant(b)), np.linalg.solve(a, b))
     singular = np.where(np.arange(70) == 50, 0.0, a)
     assert not np.isfinite(evaluate([ops.inv(constant(singular))], {})[0]).all()
+
+
+@pytest.mark.parametrize("width, m", [(1, 1), (6, 9), (64, 70)])
+def test_eliminated_columns_of_processors_and_others_are_numpys(width: int, m: int) -> None:
+    """Beside zeros, equal elements and NaN; longer columns share the code."""
+    x = RANDOM.normal(size=(3, width, m))
+    x[1, 0], x[1, -1], x[2, width // 2] = 0.0, 2.0, math.nan
+    graph = Graph({"y": ELIMINATED_COLUMNS(constant(x), most=m + 3)})
+    [want] = evaluate(graph.roots, {})
+    for form in (by_others(graph), *([by_others(graph, serial=True)] if m < 20 else [])):
+        [y] = evaluate(form.roots, {})
+        np.testing.assert_allclose(y[:2], want[:2], rtol=1e-9, atol=1e-12)
+        assert (np.sort(y[:, width, :m], axis=1) == np.arange(m)).all() and not y[..., m:].any()
+        assert np.isnan(y[2, width - 1, width - 1])
+    order = want[:, width, :m].astype(int)
+    lower = np.tril(want[:, :width, :m].swapaxes(1, 2), -1) + np.eye(m, width)
+    upper = np.tril(want[:, :width, :width]).swapaxes(1, 2)
+    np.testing.assert_allclose((lower @ upper)[0], np.take_along_axis(
+        x[0], order[0][None], -1).T, atol=1e-12)
+    assert abs(lower[:2]).max() <= 1.0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_systems_of_processors_are_lapacks(dtype: str) -> None:
+    """Of two blocks, with pivots from the last row to the first."""
+    a = np.eye(40)[::-1] + 0.05 * RANDOM.normal(size=(2, 40, 40))
+    b = RANDOM.normal(size=(2, 40, 3))
+    tolerance = 100 * float(np.finfo(dtype).eps)
+    x = zt.ops.solve(a.astype(dtype), b.astype(dtype))
+    np.testing.assert_allclose(x, np.linalg.solve(a, b), atol=tolerance)
+    sign, size = zt.ops.slogdet(a.astype(dtype))
+    want = np.linalg.slogdet(a)
+    np.testing.assert_array_equal(sign, want[0])
+    np.testing.assert_allclose(size, want[1], atol=10 * tolerance)
 
 
 def test_singular_matrices() -> None:

@@ -15,9 +15,10 @@ from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op
 from ztorch.graph.value import Value
 from ztorch.ops.control import scan
-from ztorch.ops.elimination import PANEL, blocks_of, odd_order
+from ztorch.ops.elimination import blocks_of, odd_order
 from ztorch.ops.formulas import as_floats
 from ztorch.ops.linear_algebra import (
+    COLUMNS,
     beside,
     column_at,
     columns_of,
@@ -39,7 +40,7 @@ def _of_pivots(name: str, x: Value, function: Callable[[Value, Value], list[Valu
     *batch, n, _ = wide.shape
     if not n:
         return function(OPS.full((*batch, 0), 1, wide.dtype), OPS.full(tuple(batch), 1, wide.dtype))
-    if n <= PANEL:
+    if n <= COLUMNS:
         return function(*_pivots(wide))
     blocks = blocks_of(OPS.stop_gradient(wide))
     pivots = OPS.concat(*(OPS.diagonal(block.upper, 0, -2, -1) for block in blocks), axis=-1)

@@ -1,18 +1,26 @@
 """Elimination with partial pivoting, a block of columns at a time.
 
-Columns are eliminated one by one within a panel. The other columns of its block follow by products
-of matrices, in a loop over panels, and all other columns, which are most of the work, by larger
-products. There are few blocks, since each has code of its own.
+The columns of a block are eliminated one by one, and all other columns, which are most of the work,
+by products of matrices. A processor eliminates those of all blocks with the same code
+(`kernel_elimination.py`). Elsewhere, columns are eliminated one by one within a panel, and the
+others of its block follow by products, in a loop over panels. There are few blocks, since their
+products have code of their own.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
-from ztorch.graph.op import OPS
-from ztorch.graph.value import Value
+import numpy as np
+
+from ztorch.dtypes import DType
+from ztorch.graph.batching import Examples
+from ztorch.graph.op import OPS, leaf
+from ztorch.graph.rewrite import substituted
+from ztorch.graph.value import Op, Value, current_layer
 from ztorch.ops.control import scan
-from ztorch.ops.triangular import extended, inverse_of_blocks, inverse_of_lower
+from ztorch.ops.triangular import extended, inverse_of_lower
 
 PANEL = 32  # columns that are eliminated one by one
 BLOCKS = 8  # at most; half as many compile in two thirds of the time and run a fifth longer
@@ -66,16 +74,25 @@ def blocks_of(a: Value, b: Value | None = None) -> list[EliminatedBlock]:
     rest, blocks = a if b is None else OPS.concat(a, b, axis=-1), list[EliminatedBlock]()
     for start in range(0, n, width):
         width = min(width, n - start)
-        factors, columns, pivots, inverse = _block(OPS.matrix_transpose(rest[..., :width]))
-        upper = OPS.take_along_axis(columns, OPS.expand_dims(pivots, -2), -1)
-        order = OPS.concat(pivots, _others(pivots, n - start - width), axis=-1)
+        y = OPS.reshape(OPS.matrix_transpose(rest[..., :width]), (-1, width, n - start))
+        y = OPS.reshape(ELIMINATED_COLUMNS(y, most=n), (*batch, width + 1, n))
+        upper, below = y[..., :width, :width], y[..., :width, width:n - start]
+        order = OPS.cast(y[..., width, :], "int32")[..., :n - start]
         rows = OPS.take_along_axis(rest[..., width:], OPS.expand_dims(order, -1), -2)
-        right = OPS.matmul(inverse, rows[..., :width, :]) if rows.shape[-1] else rows
-        blocks.append(EliminatedBlock(upper, pivots, right))
+        right = rows
+        if rows.shape[-1]:
+            right = OPS.matmul(inverse_of_lower(_with_ones(upper)), rows[..., :width, :])
+        blocks.append(EliminatedBlock(upper, order[..., :width], right))
         if start + width < n:
-            below = OPS.take_along_axis(factors, OPS.expand_dims(order[..., width:], -2), -1)
             rest = rows[..., width:, :] - OPS.matmul(OPS.matrix_transpose(below), right)
     return blocks
+
+
+def _with_ones(upper: Value) -> Value:
+    """The lower factor beside the transpose of the upper one, with a diagonal of ones."""
+    row, column = (OPS.iota(shape, axis) for shape, axis in (((upper.shape[-1], 1), 0),
+                                                             ((1, upper.shape[-1]), 1)))
+    return OPS.where(OPS.equal(row, column), 1.0, OPS.matrix_transpose(upper))
 
 
 def odd_order(pivots: Value) -> Value:
@@ -96,21 +113,85 @@ def _others(pivots: Value, count: int) -> Value:
     return OPS.sum(OPS.where(own, OPS.matrix_transpose(row), 0), axis=-1)
 
 
-def _block(x: Value) -> tuple[Value, Value, Value, Value]:
-    """The factors of columns, which are the rows of x, the columns after elimination, the row of
-    each pivot, and the inverse of the factors in these rows.
+def _columns_numpy(x: Any, most: int) -> Any:
+    count, width, m = x.shape
+    y = np.zeros((count, width + 1, most), x.dtype)
+    for a, result in zip(x.copy(), y, strict=True):
+        used, places = np.zeros(m, bool), list[int]()
+        for k in range(width):
+            places.append(int(np.argmax(np.where(used, -1, abs(a[k])))))
+            used[places[-1]] = True
+            pivot = a[k, places[-1]]
+            factors = np.where(used, 0, a[k]) / (pivot if pivot != 0 else 1)
+            a[k + 1:] -= a[k + 1:, places[-1:]] * factors
+            a[k] = np.where(used, a[k], factors)
+        order = [*places, *np.flatnonzero(~used)]
+        result[:width, :m], result[width, :m] = a[:, order], order
+    return y
 
-    Rows stay where they are; those of pivots do not change any more.
-    """
+
+def _columns_batch(one: Value, many: Examples, most: int) -> Value:
+    count, width, m = many.args[0].shape[1:]
+    y = ELIMINATED_COLUMNS(OPS.reshape(many.args[0], (many.count * count, width, m)), most=most)
+    return OPS.reshape(y, (many.count, *one.shape))
+
+
+def _on_processors(x: Value, most: int) -> Value:
+    own, sizes, y = _translated(x.shape[:-1], most, x.dtype, current_layer())
+    [y] = substituted([y], {own: _longer(x, most), sizes: OPS.full((1,), x.shape[-1], "int32")})
+    return y
+
+
+@functools.lru_cache(maxsize=8)
+def _translated(shape: tuple[int, ...], most: int, dtype: DType, layer: str
+                ) -> tuple[Value, Value, Value]:
+    """The arguments and the result of the kernel, which the blocks of a matrix share."""
+    from ztorch.ops.kernel_elimination import eliminated_columns  # late: other ops need no kernels
+
+    x, sizes = leaf("input", "x", (*shape, most), dtype), leaf("input", "sizes", (1,), "int32")
+    return x, sizes, eliminated_columns(x, sizes)
+
+
+def _longer(x: Value, n: int) -> Value:
+    """Rows with zeros at their ends."""
+    more = n - x.shape[-1]
+    return OPS.pad(x, (0, 0, 0), (0, 0, more)) if more else x
+
+
+def _by_panels(x: Value, most: int) -> Value:
+    """The same for many threads: rows stay where they are, until all columns are eliminated."""
+    *_, width, m = x.shape
+    factors, rest, pivots = _block(x)
+    step, row = OPS.iota((width, 1), 0), OPS.iota((m,), 0)
+    own = OPS.equal(OPS.expand_dims(pivots, -1), row)
+    used = width + OPS.sum(OPS.where(own, step - width, 0), axis=-2, keepdims=True)
+    order = OPS.expand_dims(OPS.concat(pivots, _others(pivots, m - width), axis=-1), -2)
+    columns = OPS.take_along_axis(OPS.where(OPS.greater(used, step), factors, rest), order, -1)
+    return _longer(OPS.concat(columns, OPS.cast(order, x.dtype), axis=-2), most)
+
+
+# Columns of equal matrices, which are the rows of the argument, after elimination. The rows of
+# matrices are in the order of the pivots, then as they were: columns hold the transpose of the
+# upper factor, and those of the lower one beyond its diagonal. Below them is the row that is at
+# each place. Zeros follow, up to `most` elements: processors share the code of all such columns.
+ELIMINATED_COLUMNS = Op("eliminated_columns", "order",
+                        lambda x, most: ((x.shape[0], x.shape[1] + 1, most), x.dtype),
+                        _columns_numpy, grad=lambda o, g, y, x, most: (None,), cost=64,
+                        batch=_columns_batch, others=_by_panels, serial=_on_processors)
+
+
+def _block(x: Value) -> tuple[Value, Value, Value]:
+    """The factors of columns, which are the rows of x, the columns after elimination, and the row
+    of each pivot."""
     *batch, width, m = x.shape
     unused = OPS.full((*batch, 1, m), False, "bool")
     if width <= PANEL:
         factors, rest, _, pivots = _panel(x, unused)
-        return factors, rest, pivots, inverse_of_lower(_lower(factors, pivots))
+        return factors, rest, pivots
     column = OPS.iota((width, 1), 0)
 
     def turn(state: tuple[Value, Value], start: Value
-             ) -> tuple[tuple[Value, Value], tuple[Value, Value, Value]]:
+             ) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
         rest, used = state
         factors, panel, used, pivots = _panel(
             OPS.take(rest, start + OPS.iota((PANEL,), 0), -2), used)
@@ -120,14 +201,12 @@ def _block(x: Value) -> tuple[Value, Value, Value, Value]:
         own = OPS.take(panel, OPS.clip(OPS.reshape(column - start, (width,)), 0, PANEL - 1), -2)
         later = rest - OPS.matmul(right, factors)
         rest = OPS.where(column < start, rest, OPS.where(column < start + PANEL, own, later))
-        return (rest, used), (factors, pivots, inverse)
+        return (rest, used), (factors, pivots)
 
     starts = OPS.iota((width // PANEL,), 0) * PANEL
-    (rest, _), (factors, pivots, inverses) = scan(turn, (x, unused), starts)
+    (rest, _), (factors, pivots) = scan(turn, (x, unused), starts)
     factors = OPS.reshape(OPS.moveaxis(factors, 0, -3), x.shape)
-    pivots = OPS.reshape(OPS.moveaxis(pivots, 0, -2), (*batch, width))
-    inverses = OPS.moveaxis(inverses, 0, -3)
-    return factors, rest, pivots, inverse_of_blocks(_lower(factors, pivots), inverses)
+    return factors, rest, OPS.reshape(OPS.moveaxis(pivots, 0, -2), (*batch, width))
 
 
 def _lower(factors: Value, pivots: Value) -> Value:
