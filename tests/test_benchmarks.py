@@ -243,9 +243,9 @@ def test_a_race_without_avx512_restarts_with_it_disabled(monkeypatch: pytest.Mon
 
 def test_where_stream_k_gains() -> None:
     """For a product in parts, and for one whose last round leaves units idle."""
-    for shape in ((128, 4096, 4096), (2560, 2560, 2560)):
+    for shape, share in (((128, 4096, 4096), 0.96), ((2560, 2560, 2560), 0.9)):
         gaining = stream_k.compare(*shape)
-        assert gaining.chosen and gaining.stream_seconds < 0.92 * gaining.seconds
+        assert gaining.chosen and gaining.stream_seconds < share * gaining.seconds
     small, parts = stream_k.compare(1024, 1024, 1024), stream_k.compare(512, 768, 3072)
     assert not small.chosen and small.stream_seconds > small.seconds
     assert not parts.chosen and not parts.stream_schedule

@@ -173,6 +173,7 @@ FAULTS = [
     Fault("library", "ztorch/library/strides.py", "if strides[axis] < width:", "if strides[axis] < width - 1:", "library/test_routines.py library/test_reductions.py"),
     Fault("machines", "ztorch/machines/chips.py", "c.generation < generation and not c.exact", "c.generation < generation", "machines/test_rows.py"),
     Fault("performance", "ztorch/performance/prediction.py", "busiest = math.ceil(groups / gpu.units)", "busiest = groups // gpu.units", "performance"),
+    Fault("performance", "ztorch/performance/overlap.py", "demand * (1.0 + queue)", "demand", "performance"),
     Fault("sources", "ztorch/sources/find.py", '"build", bool(variant))', '"build")', "sources"),
     Fault("tabular", "ztorch/tabular/encoding.py", "record.fill, numbers) - record.origin", "record.fill, numbers) + record.origin", "tabular"),
     Fault("tune", "ztorch/tune/search.py", "if seconds > rule_seconds * clock.share:", "if seconds > rule_seconds / clock.share:", "tune"),

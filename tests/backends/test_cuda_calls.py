@@ -18,7 +18,7 @@ from tests.cases.pretended_cuda import close, install
 from tests.machines.fake_cuda import FakeCuda, Node
 from tests.machines.ptx.parse import Entry
 from tests.machines.ptx.running import rendered
-from ztorch.backends import cuda_calls, gpu, registry
+from ztorch.backends import gpu, registry
 from ztorch.backends.drivers import cuda
 from ztorch.backends.handles import Binding, KernelEntry, Launch
 from ztorch.codegen.render import shared_offsets
@@ -269,28 +269,6 @@ def test_more_shared_memory_than_a_kernel_may_declare(fake: FakeCuda) -> None:
     np.testing.assert_array_equal(y, np.roll(x, n // 2))
     with pytest.raises(DeviceError, match="INVALID_VALUE"):
         d.launch(d.load(code, [entry._replace(shared=300 << 10)]), launch)
-
-
-def test_kernels_that_wait_may_start_early(fake: FakeCuda) -> None:
-    """If one of a module does not wait for the kernels before it, none starts early."""
-    code, _, _ = doubled.doubling(registry.open_device("cuda"))
-    assert cuda_calls.waits(code)
-    impatient = code.replace(b"griddepcontrol.wait;", b"")
-    assert impatient != code and not cuda_calls.waits(impatient)
-    assert not cuda_calls.waits(code.rstrip(b"\0") + impatient)
-
-
-def test_the_error_has_the_assemblers_message(fake: FakeCuda) -> None:
-    d = registry.open_device("cuda")
-    code, entries, _ = doubled.doubling(d)
-    before = len(fake.handles)
-    for bad in (code.replace(b"add.rn.f32", b"frob.f32"), code.replace(b".target sm_90a", b".target sm_100")):
-        two = [*entries, entries[0]._replace(at=len(code), size=len(bad))]
-        with pytest.raises(DeviceError, match=r"cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX .*: (.*frob|sm_100 is)"):
-            d.load(code + bad, two)
-        assert len(fake.handles) == before, "the part that was good is still loaded"
-    with pytest.raises(DeviceError, match="cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"):
-        d.load(code, [entries[0]._replace(name="other")])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

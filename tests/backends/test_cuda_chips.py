@@ -183,3 +183,25 @@ def test_smoke_names_the_call_that_failed(fake: FakeCuda, monkeypatch: pytest.Mo
     output = capsys.readouterr().out.splitlines()
     assert "ok" in output[1] and all("cuda:0: cuGraphLaunch: CUDA_ERROR_NOT_PERMITTED" in line
                                      for line in output[2:])
+
+
+def test_the_error_has_the_assemblers_message(fake: FakeCuda) -> None:
+    d = registry.open_device("cuda")
+    code, entries, _ = doubled.doubling(d)
+    before = len(fake.handles)
+    for bad in (code.replace(b"add.rn.f32", b"frob.f32"), code.replace(b".target sm_90a", b".target sm_100")):
+        two = [*entries, entries[0]._replace(at=len(code), size=len(bad))]
+        with pytest.raises(DeviceError, match=r"cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX .*: (.*frob|sm_100 is)"):
+            d.load(code + bad, two)
+        assert len(fake.handles) == before, "the part that was good is still loaded"
+    with pytest.raises(DeviceError, match="cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"):
+        d.load(code, [entries[0]._replace(name="other")])
+
+
+def test_kernels_that_wait_may_start_early(fake: FakeCuda) -> None:
+    """If one of a module does not wait for the kernels before it, none starts early."""
+    code, _, _ = doubled.doubling(registry.open_device("cuda"))
+    assert cuda_calls.waits(code)
+    impatient = code.replace(b"griddepcontrol.wait;", b"")
+    assert impatient != code and not cuda_calls.waits(impatient)
+    assert not cuda_calls.waits(code.rstrip(b"\0") + impatient)

@@ -89,7 +89,7 @@ def test_a_copy_is_one_transaction_a_request_at_the_rate_of_memory() -> None:
     for row in (H200, gpu("A100"), gpu("RTX 4090")):
         p = predict_kernel(k, (n // THREADS, 1, 1), row)
         assert p.bound == "memory" and p.memory_bytes == 8 * n
-        assert p.seconds == pytest.approx(8 * n / row.copy_rate)
+        assert p.seconds == pytest.approx(row.memory_seconds(4 * n, 4 * n))
         for access in p.accesses:
             assert access.transactions == 1 and access.sectors == 4 * access.requests
 
@@ -147,7 +147,7 @@ def test_additions_of_integers_share_two_kinds_of_units(name: str, opcode: str, 
     row = gpu(name)
     p = predict_kernel(kernel(body, d=i32), (row.units * 8, 1, 1), row)
     least = 8 * THREADS * 512_000 * (1 / row.int_lanes + 1 / max(lanes, row.int_lanes))
-    assert p.parts["integers"] == pytest.approx(least / (row.clock_ghz * 1e9), rel=0.02)
+    assert p.parts["integers"] == pytest.approx(least / row.clock_of(p.groups), rel=0.02)
 
 
 def test_a_scheduler_with_one_subgroup_more_takes_longest() -> None:

@@ -63,13 +63,13 @@ def test_the_main_loop_only_multiplies() -> None:
 
 @pytest.mark.parametrize("shape", [LARGE, FEW_ROWS], ids=str)
 def test_all_units_have_equal_shares(shape: tuple[int, int, int]) -> None:
-    """Their multiply-adds at the peak take as long as those of the whole product on all units, and they wait for one
+    """Their multiply-adds at the clock that they hold take as long as those of the whole product on all units, and they wait for one
     another's parts: so the time is no less than that, and no more than a third longer by rates of the shared cache."""
     p, (m, n, k) = predicted(*shape), shape
-    least = 2.0 * m * n * k / H200.matrix_rate("bf16")
+    least = 2.0 * m * n * k / H200.matrix_rate("bf16") / H200.held_share
     assert p.groups == H200.units and p.at_once
     assert p.parts["tensor cores"] == pytest.approx(least, rel=0.02)  # shares differ by a strip
-    meeting = (H200.signal_cycles + H200.l2_cycles) / (H200.clock_ghz * 1e9)
+    meeting = (H200.signal_cycles + H200.l2_cycles) / H200.clock_of(p.groups)
     assert max(least, p.parts["l2"]) <= p.seconds <= 1.33 * max(least, p.parts["l2"]) + meeting
 
 

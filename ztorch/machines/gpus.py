@@ -31,7 +31,7 @@ class Gpu:
     name: str  # its product name
     targets: tuple[str, ...]  # the targets whose code it runs, the fastest first
     units: int  # multiprocessors, compute units or cores
-    clock_ghz: float  # boost clock of the units
+    clock_ghz: float  # boost clock of the units, for which `matrix_tflops` are
     memory_gb_s: float  # memory bandwidth, from the data sheet
     l2_bytes: int  # size of the L2 cache, which all units share
     l2_gb_s: float  # bandwidth of the L2 cache
@@ -48,7 +48,10 @@ class Gpu:
     threads: int = 2048  # resident threads of a unit, at most
     groups: int = 32  # resident workgroups of a unit, at most
     mma_share: float = 1.0  # share of matrix_tflops that a subgroup's instructions reach
+    held_ghz: float = 0.0  # clock that all units hold while they multiply; 0: the boost clock
     copy_share: float = 0.9  # share of memory_gb_s that a copy reaches
+    read_share: float = 0.9  # share of memory_gb_s at which it is read
+    write_share: float = 0.9  # the same of writes; they alternate with reads
     memory_cycles: int = 480  # latency of a load from memory
     l2_cycles: int = 262  # latency of a load that hits the L2 cache
     l2_unit_bytes: int = 64  # bytes that a unit alone reads from the L2 cache in a cycle
@@ -61,9 +64,29 @@ class Gpu:
     cluster_cycles: int = 600  # cost of a barrier of a cluster that orders global memory; a guess
     launch_barrier_cycles: int = 2000  # the same of all workgroups of a launch; a guess
     signal_cycles: int = 1000  # until a workgroup sees the signal of another one; a guess
-    launch_us: float = 1.0  # from the end of a kernel to the start of the next one
+    launch_us: float = 0.9  # from the end of a kernel to the start of the next one
     early_launch_us: float = 0.5  # the same, if the next one was started early
-    step_us: float = 6.0  # from the replay of recorded launches to the start of the first
+    branch_us: float = 1.25  # between the starts of kernels that do not wait for one another
+    step_us: float = 15.0  # of a call without its kernels: from the replay to the end of the wait
+
+    def clock_of(self, groups: int) -> float:
+        """Cycles per second while so many workgroups run: each busy unit takes its share of the
+        power for which clocks fall.
+
+        >>> gpu("H200").clock_of(1) > gpu("H200").clock_of(66) > gpu("H200").clock_of(1000)
+        True
+        """
+        busy = min(1.0, groups / self.units)
+        return 1e9 * (self.clock_ghz + busy * ((self.held_ghz or self.clock_ghz) - self.clock_ghz))
+
+    @property
+    def held_share(self) -> float:
+        """Share of the boost clock that all units hold while they multiply."""
+        return self.clock_of(self.units) / self.clock_ghz * 1e-9
+
+    def memory_seconds(self, read: float, written: float) -> float:
+        """Seconds in which bytes are read from memory and written to it."""
+        return (read / self.read_share + written / self.write_share) / self.memory_gb_s * 1e-9
 
     @property
     def copy_rate(self) -> float:
@@ -103,14 +126,22 @@ class Gpu:
 GPUS: dict[str, Gpu] = {row.name: row for row in (
     # mma.sync reaches 63 % of the peak; only wgmma reaches all. The bandwidth of the L2 cache is an
     # estimate: it is what products in tiles of 128x256, without clusters, read at 610 TFLOP/s.
-    # `launch_us`, `early_launch_us` and `step_us` are guesses on all rows.
+    # Measured on an H200 on 28 November 2026, and guesses on other rows:
+    # - `held_ghz`: with it, products of 4096 and 8192 in 16 bits and float32 take what they took.
+    #   cuBLAS' product of random numbers ran at 687 TFLOP/s there, on other cards at 769 to 798,
+    #   and at 894 on zeros, which need less power.
+    # - `read_share`: sums of rows read 4.39 TB/s. `write_share`: with it, softmax and layer norm,
+    #   which write what they read, move 4.09 TB/s.
+    # - `launch_us`: 100 kernels in a row take 0.94 us each. `step_us`: a call of one takes 15.7 us.
+    #   `branch_us`: what each further kernel between two barriers adds to steps of small models.
+    # `early_launch_us` is a guess on all rows.
     Gpu("H200", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 4800, 60 * MIB, 7000, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
-        f64_lanes=64, mma_share=0.63),
+        f64_lanes=64, mma_share=0.63, held_ghz=1.55, read_share=0.915, write_share=0.8),
     # The same chip with older memory and less cache.
     Gpu("H100", ("cuda:sm_90a", "cuda:sm_90"), 132, 1.98, 3350, 50 * MIB, 7000, 228 * KIB,
         256 * KIB, (("f16", 989.0), ("bf16", 989.0), ("tf32", 494.0), ("f64", 67.0)),
-        f64_lanes=64, mma_share=0.63),
+        f64_lanes=64, mma_share=0.63, held_ghz=1.55, read_share=0.915, write_share=0.8),
     # The SXM module with 80 GB. The L2 cache delivers 5,120 bytes per cycle.
     Gpu("A100", ("cuda:sm_80",), 108, 1.41, 2039, 40 * MIB, 7200, 164 * KIB, 192 * KIB,
         (("f16", 312.0), ("bf16", 312.0), ("tf32", 156.0), ("f64", 19.5)), f32_lanes=64,
@@ -147,29 +178,29 @@ GPUS: dict[str, Gpu] = {row.name: row for row in (
         (("f16", 1307.4), ("bf16", 1307.4), ("tf32", 653.7), ("f32", 163.4), ("f64", 163.4)),
         f32_lanes=128, f64_lanes=64, int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8,
         memory_cycles=1300, l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0,
-        step_us=10.0),
+        step_us=20.0),
     # One die. The L2 cache delivers 4,096 bytes per cycle. The latencies are those of MI300X, a
     # guess.
     Gpu("MI210", ("rocm:gfx90a",), 104, 1.7, 1638, 8 * MIB, 6960, 64 * KIB, 16 * KIB,
         (("f16", 181.0), ("bf16", 181.0), ("f32", 45.3), ("f64", 45.3)), f32_lanes=64, f64_lanes=64,
         int_lanes=64, subgroup=64, registers=128 << 10, copy_share=0.8, memory_cycles=1300,
-        l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0, step_us=10.0),
+        l2_cycles=500, shared_cycles=64, mma_cycles=32, launch_us=3.0, step_us=20.0),
     # f32_lanes is half of the data sheet's, which counts two instructions per cycle that code
     # seldom reaches. The L2 bandwidth and the latencies are guesses.
     Gpu("RX 7900 XTX", ("rocm:gfx1100",), 96, 2.5, 960, 96 * MIB, 3000, 64 * KIB, 32 * KIB,
         (("f16", 122.8), ("bf16", 122.8)), f32_lanes=64, int_lanes=64, issue=2,
         registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
-        launch_us=3.0, step_us=10.0),
+        launch_us=3.0, step_us=20.0),
     # As above; the L2 bandwidth is that of the row above, scaled by units.
     Gpu("RX 9070 XT", ("rocm:gfx1201",), 64, 2.97, 640, 64 * MIB, 2400, 64 * KIB, 32 * KIB,
         (("f16", 195.0), ("bf16", 195.0)), f32_lanes=64, int_lanes=64, issue=2,
         registers=96 << 10, groups=16, memory_cycles=700, l2_cycles=400, shared_cycles=60,
-        launch_us=3.0, step_us=10.0),
+        launch_us=3.0, step_us=20.0),
     # 38 cores. Apple does not publish registers, threads, caches and latencies: these are guesses
     # and measurements of third parties. Matrix instructions run at the rate of threads.
     Gpu("M2 Max", ("metal",), 38, 1.398, 400, 48 * MIB, 900, 60 * KIB, 8 * KIB,
         (("f16", 13.6), ("f32", 13.6)), int_lanes=64, registers=52 << 10, threads=3072, groups=32,
-        memory_cycles=500, launch_us=5.0, step_us=50.0),
+        memory_cycles=500, launch_us=5.0, step_us=60.0),
 )}
 
 

@@ -142,7 +142,8 @@ class _Clock:
         products = teams * sum(self._product_cycles(body[k]) for k in strip
                                if body[k].opcode in ASYNC_PRODUCTS)
         busy_units = min(self.groups, gpu.units)
-        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s / busy_units / gpu.clock_ghz)  # per cycle
+        clock = gpu.clock_of(self.groups)  # the cache keeps its own
+        share = min(gpu.l2_unit_bytes, gpu.l2_gb_s * 1e9 / busy_units / clock)  # bytes per cycle
         times = RingTimes(
             self._alone(ring.copying, -1), self.load_cycles + gpu.tile_copy_cycles,
             strip_bytes(self.kernel, copying) / share, self._alone(ring.multiplying, -1), products)

@@ -12,6 +12,7 @@ from ztorch.ir.kernel import Grid, Kernel
 from ztorch.machines.gpus import Gpu
 from ztorch.performance.accesses import LINE, SECTOR, AccessCost
 from ztorch.performance.latency import group_cycles, handed_cycles
+from ztorch.performance.overlap import IN_STEP, overlapped
 from ztorch.performance.register_use import estimated_registers
 from ztorch.performance.ring_clock import rounds_of
 from ztorch.performance.walk import work_of
@@ -126,8 +127,8 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
     shared = _shared_bytes(kernel)
     resident = resident_groups(gpu, threads, used, shared)
     busiest = math.ceil(groups / gpu.units)  # number of workgroups of the busiest unit
-    l2, memory = _traffic(kernel, work, groups, full, rounds, resident, gpu)
-    clock = gpu.clock_ghz * 1e9
+    l2, read, written = _traffic(kernel, work, groups, full, rounds, resident, gpu)
+    clock = gpu.clock_of(groups)
     cycles = unit_cycles(work, gpu)
     subgroups = busiest * math.ceil(threads / gpu.subgroup)
     uneven = math.ceil(subgroups / gpu.issue) * gpu.issue / subgroups
@@ -135,14 +136,18 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
              for name, c in cycles.items()}
     alone = l2 * busiest / groups / gpu.l2_unit_bytes / clock  # of the busiest unit
     parts["l2"] = max(l2 / (gpu.l2_gb_s * 1e9), alone)
-    parts["memory"] = 0.0 if cached else memory / gpu.copy_rate
+    parts["memory"] = 0.0 if cached else gpu.memory_seconds(read, written)
+    independent = min(resident, busiest) * math.ceil(threads / gpu.subgroup) // (
+        1 if "mbarrier_init" in kernel.opcodes() else IN_STEP)
+    used_parts = overlapped(_in_turn(parts), independent)
     waves = math.ceil(busiest / resident)
     parts["latency"] = waves * group_cycles(kernel, work, gpu, groups, cached) / clock
     if "grid_wait" in kernel.opcodes():
         parts["latency"] = _shared_tiles(kernel, work, grid, gpu, cached) / clock
     if _in_stages(kernel, groups):  # what a stage reads does not hide the latency of others
         parts["latency"] += alone
-    even = max(*cycles.values()) * full / gpu.units / clock
+    even = {name: c * full / gpu.units / clock for name, c in cycles.items()}
+    even |= {"l2": l2 / (gpu.l2_gb_s * 1e9), "memory": parts["memory"]}
     bound = max(parts, key=lambda name: parts[name])
     wavefronts = sum(a.wavefronts for a in work.accesses.values())
     return KernelPrediction(
@@ -150,11 +155,17 @@ def predict_kernel(kernel: Kernel, grid: Grid, gpu: Gpu, *, cached: bool = False
         min(1.0, min(resident, busiest) * threads / gpu.threads), work.flops * full,
         max(gpu.f32_rate, *(gpu.matrix_rate(of) for of in (
             "", *work.matrix_flops, *work.async_flops))),
-        0.0 if cached else memory, l2, wavefronts * LINE * full, parts[bound],
-        max(even, parts["l2"], parts["memory"]), bound, parts,
+        0.0 if cached else read + written, l2, wavefronts * LINE * full,
+        max(used_parts, parts["latency"]), overlapped(_in_turn(even), independent), bound, parts,
         tuple(a for _, a in sorted(work.accesses.items())),
         dict(work.mix.most_common()), work.copies_pending,
         bool({"grid_barrier", "grid_wait"} & kernel.opcodes()))
+
+
+def _in_turn(parts: Mapping[str, float]) -> list[float]:
+    """The times of parts that an instruction does not use at the same time as another."""
+    return [max(parts[name] for name in SCHEDULED), parts["load/store"], parts["tensor cores"],
+            max(parts["l2"], parts["memory"])]
 
 
 def _shared_tiles(kernel: Kernel, first: Work, grid: Grid, gpu: Gpu, cached: bool) -> float:
@@ -216,8 +227,8 @@ def _shared_bytes(kernel: Kernel) -> int:
 
 
 def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float, resident: int,
-             gpu: Gpu) -> tuple[float, float]:
-    """The bytes between units and the L2 cache, and between the L2 cache and memory.
+             gpu: Gpu) -> tuple[float, float, float]:
+    """The bytes between units and the L2 cache, and those that it reads from memory and writes.
 
     They are those of `full` workgroups, each of which runs `rounds` tiles. Lines that a workgroup
     reads again hit the L1 cache if that holds all reads of the unit's workgroups. Lines that other
@@ -232,7 +243,7 @@ def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float
     read = sum(t.count for (_, writes), t in work.footprint.items() if not writes)
     held = read * SECTOR * resident <= max(room, 0)
     wave = min(groups, gpu.units * resident)
-    l2 = memory = 0.0
+    l2, memory = 0.0, [0.0, 0.0]  # read, written
     for (name, writes), touched in work.footprint.items():
         m = kernel.memory(name)
         size = float(m.size * m.dtype.bytes)
@@ -241,5 +252,6 @@ def _traffic(kernel: Kernel, work: Work, groups: int, full: float, rounds: float
         if name in work.made_here and not writes:
             continue  # an L2 hit
         again = size > gpu.l2_bytes and each / rounds * wave >= size
-        memory += min(size, each * full) * (math.ceil(groups / wave) * rounds if again else 1)
-    return l2, memory
+        memory[writes] += min(size, each * full) * (
+            math.ceil(groups / wave) * rounds if again else 1)
+    return l2, memory[False], memory[True]

@@ -81,10 +81,11 @@ class FunctionPrediction:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one call. Kernels of a wave share the GPU."""
+        """Seconds of one call. Kernels of a wave share the GPU, which starts one after another."""
         return self.gaps + sum(
-            max(k.launches for k in wave) * max(max(k.kernel.seconds for k in wave),
-                                                sum(k.kernel.work_seconds for k in wave))
+            max(k.launches for k in wave) * max(
+                max(k.kernel.seconds for k in wave), sum(k.kernel.work_seconds for k in wave),
+                (len(wave) - 1) * self.gpu.branch_us * 1e-6 + min(k.kernel.seconds for k in wave))
             for wave in self._waves())
 
     @property
