@@ -16,6 +16,8 @@ def flops(v: Value) -> int:
         return 2 * v.size * math.prod(v.args[1].shape[:-1])
     if v.op.kind == "reduce":
         return v.args[0].size
+    if "flops" in v.attrs:
+        return int(v.attrs["flops"])
     if v.op.kind == "loop":
         body: Body = v.attrs["body"]
         return body.trip_count * sum(flops(inner) for inner in topological(body.roots))

@@ -44,8 +44,8 @@ def kernel_cycles(region: Region, limits: Limits) -> float:
         else:
             n = (v.args[0].size if v.op.kind in ("reduce", "scatter") else
                  v.args[1].size if region.in_place else stored(v))
-            total += n * max(v.op.cost, OP_SLOTS_MIN) / (
-                limits.processor.fma_ports * lanes)
+            slots = n * max(v.op.cost, OP_SLOTS_MIN) + v.attrs.get("flops", 0) / 2
+            total += slots / (limits.processor.fma_ports * lanes)
     return total
 
 

@@ -3,51 +3,41 @@ inverse transform of products, and those of gradients."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ztorch.dtypes import boolean
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
-from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.lanes import lanes_refusal
+from ztorch.lower.cpu.winograd_blocks import emit_blocks
 from ztorch.lower.cpu.winograd_matrices import (
     RESULT_MATRIX,
     TILE_MATRIX,
-    Matrix,
-    both_axes,
     transposed,
 )
 from ztorch.lower.cpu.winograd_points import (
-    at_point,
-    blocks_of,
     channel_of,
-    store,
     store_kernel,
     store_kernel_slopes,
     transform_of,
 )
+from ztorch.lower.cpu.winograd_tiles import ImageTiles, TileResults
 from ztorch.lower.emit import Emitter
-from ztorch.lower.index import Index, Var
-from ztorch.lower.loops import spread, vectors
-from ztorch.lower.positions import flatten
+from ztorch.lower.index import Var
+from ztorch.lower.loops import vectors
 from ztorch.lower.region import Region
 from ztorch.lower.rewrites.winograd import (
     AT_POINTS,
+    CONVOLVED_TILES,
     KERNEL_SLOPES,
     KIND,
-    POINTS,
     RESULTS,
     SLOPES,
     TILE,
     TILES,
 )
 from ztorch.lower.schedule import Schedule
-
-TileElement = Callable[[Emitter, int, int], Operand]  # by its row and column in a tile
-HALVES = 2  # of the points of a tile: rows 0 to 2 have the points 0 and +-3/4
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,13 +68,15 @@ def emit(b: Builder, region: Region, memory: Mapping[Value, str], target: Mappin
     if v.op is AT_POINTS:
         _kernel(e, region, v, target, limits, s.lanes)
     elif v.op is TILES:
-        _ImageTiles(v, target[v], limits, s.lanes, TILE, TILE_MATRIX).emit(e)
+        ImageTiles(v, target[v], limits, s.lanes, TILE, TILE_MATRIX).emit(e)
     elif v.op is SLOPES:
-        _ImageTiles(v, target[v], limits, s.lanes, RESULTS, transposed(RESULT_MATRIX)).emit(e)
+        ImageTiles(v, target[v], limits, s.lanes, RESULTS, transposed(RESULT_MATRIX)).emit(e)
     elif v.op is KERNEL_SLOPES:
         _kernel_slopes(e, region, v, target, limits, s.lanes)
+    elif v.op is CONVOLVED_TILES:
+        emit_blocks(e, region, v, target, limits, s.lanes)
     else:
-        _Results(region, v, target, limits, s.lanes).emit(e)
+        TileResults(region, v, target, limits, s.lanes).emit(e)
 
 
 def _kernel(e: Emitter, region: Region, v: Value, target: Mapping[Value, str], limits: Limits,
@@ -103,158 +95,3 @@ def _kernel_slopes(e: Emitter, region: Region, v: Value, target: Mapping[Value, 
     with e.b.loop(0, channel.extent, kind="parallel") as r:
         for scope, _ in vectors(e.within(bound={channel: r}), column, lanes):
             store_kernel_slopes(scope, region, v, target, limits, channel, column)
-
-
-class _ImageTiles:
-    """The transform of the tiles of an image, which begin RESULTS elements apart along each axis.
-    A tile has `size` elements along an axis.
-
-    Several workers share blocks of tiles. In one block they share the points before the tiles: a
-    worker stores half of the points of all tiles. If it stored all points of half of the tiles, its
-    bytes would lie between those of another worker every few lines, and each core would prefetch
-    lines that the other one writes.
-    """
-
-    def __init__(self, v: Value, memory: str, limits: Limits, lanes: int, size: int,
-                 matrix: Matrix):
-        self.v, self.memory, self.limits = v, memory, limits
-        self.size, self.matrix = size, matrix
-        self.lanes = lanes if v.shape[-1] > 1 else 1
-        [self.image] = v.args
-        self.tile = [Var("n", self.image.shape[0]), Var("y", v.attrs["down"]),
-                     Var("x", v.attrs["across"])]
-        self.n, *places = (Index.of(a) for a in self.tile)
-        # The first row and column of a tile, in the image.
-        self.first = [i * RESULTS - low for i, low in zip(places, v.attrs["low"], strict=True)]
-        self.sides = self.image.shape[1:-1]
-        self.column = Var("c", v.shape[-1])
-
-    def emit(self, e: Emitter) -> None:
-        """All tiles."""
-        b, tiles = e.b, math.prod(a.extent for a in self.tile)
-        local = "" if self.limits.mask_registers else b.memory(
-            "tile", self.v.dtype, self.size ** 2 * self.lanes, "local", "rw")
-        most = HALVES if blocks_of(self.v) == 1 else 1
-        shares = b.min(b.identity("workers"), most)
-        with b.loop(0, b.mul(shares, tiles), kind="parallel") as t:
-            scope = e.within(bound=spread(e, b.rem(t, tiles), self.tile))
-            half = b.div(t, tiles)
-            computes = [b.or_(b.eq(shares, 1), b.eq(half, k)) for k in range(HALVES)]
-            inside = self._inside(scope)
-            with b.if_(inside):
-                if min(self.sides) >= self.size:  # else no tile is inside
-                    for lane_scope in self._vectors(scope):
-                        self._transform(lane_scope, computes, self._element)
-            with b.if_(b.not_(inside)):
-                for lane_scope in self._vectors(scope):
-                    self._transform(lane_scope, computes,
-                                    self._element_or_zero(lane_scope, local))
-
-    def _vectors(self, e: Emitter) -> Iterator[Emitter]:
-        return (scope for scope, _ in vectors(e.within(), self.column, self.lanes))
-
-    def _element(self, e: Emitter, i: Index | int, j: Index | int) -> Operand:
-        y, x = self.first
-        return e.element(self.image, (self.n, y + i, x + j, Index.of(self.column)))
-
-    def _element_or_zero(self, e: Emitter, local: str) -> TileElement:
-        """The elements of a tile that crosses the border, zero outside the image: masked, or from a
-        copy in a small local array."""
-        if not local:
-            return self._masked_element
-        self._copy(e, local)
-        return lambda inside, i, j: inside.b.load(local, 0, (i * self.size + j) * self.lanes,
-                                                  self.lanes)
-
-    def _masked_element(self, e: Emitter, i: int, j: int) -> Operand:
-        """An element of a tile, zero outside the image. Masked lanes fetch their line, too, which
-        another worker may write: they are inside the image."""
-        b, place = e.b, [*map(Var, "ij", self.sides)]
-        at = [e.value(first + k) for first, k in zip(self.first, (i, j), strict=True)]
-        nearest = {v: b.max(b.min(x, v.extent - 1), 0) for v, x in zip(place, at, strict=True)}
-        inside = b.and_(*map(b.eq, at, nearest.values()))
-        return e.within(bound={**e.bound, **nearest}).element(
-            self.image, (self.n, *map(Index.of, place), Index.of(self.column)), inside)
-
-    def _copy(self, e: Emitter, local: str) -> None:
-        """The part of the image in a tile, and zeros around it."""
-        b, size, loops = e.b, self.size, [Var("i", self.size), Var("j", self.size)]
-        zeros = b.splat(b.const(0.0, self.v.dtype), self.lanes)
-        for k in range(size ** 2):
-            b.store(local, 0, zeros, off=k * self.lanes)
-        (low, high), (left, right) = (
-            (b.max(b.sub(0, first), 0), b.min(b.sub(n, first), size))
-            for first, n in zip((e.value(i) for i in self.first), self.sides, strict=True))
-        with b.loop(low, high) as i, b.loop(left, right) as j:
-            inside = e.within(bound={**e.bound, **dict(zip(loops, (i, j), strict=True))})
-            x = self._element(inside, *(Index.of(a) for a in loops))
-            b.store(local, b.mul(b.add(b.mul(i, size), j), self.lanes), x)
-
-    def _transform(self, e: Emitter, computes: Sequence[Operand],
-                   element: TileElement) -> None:
-        """Both halves of the points, or the one that the worker computes."""
-        places, rows = range(self.size), TILE // HALVES
-        for half, computed in enumerate(computes):
-            with e.b.if_(computed):
-                scope = e.within()
-                elements = [[element(scope, i, j) for j in places] for i in places]
-                values = both_axes(e.b, self.limits, self.matrix, elements,
-                                   slice(half * rows, (half + 1) * rows))
-                for k, x in enumerate((x for line in values for x in line), half * rows * TILE):
-                    at = at_point(self.v, k, self.tile, Index.of(self.column))
-                    scope.store(self.memory, self.v, flatten(at, self.v.shape), x)
-
-    def _inside(self, e: Emitter) -> Operand:
-        """Whether a tile is entirely inside the image."""
-        b = e.b
-        inside: Operand = b.const(int(min(self.sides) >= self.size), boolean)
-        for i, n in zip(self.first, self.sides, strict=True):
-            if i.range[0] < 0:
-                inside = b.and_(inside, b.ge(e.value(i), 0))
-            if i.range[1] + self.size > n:
-                inside = b.and_(inside, b.le(e.value(i), n - self.size))
-        return inside
-
-
-class _Results:
-    """The inverse transform of products, with the epilogue of each result."""
-
-    def __init__(self, region: Region, v: Value, target: Mapping[Value, str], limits: Limits,
-                 lanes: int):
-        self.region, self.v, self.target = region, v, target
-        self.limits, self.lanes = limits, lanes
-        batch, *sides, filters = v.shape
-        down, across = (math.ceil(n / RESULTS) for n in sides)
-        self.tile = [Var("n", batch), Var("y", down), Var("x", across)]
-        self.column = Var("f", filters)
-        self.inside = [Var("i", RESULTS), Var("j", RESULTS)]
-
-    def emit(self, e: Emitter) -> None:
-        """All tiles. The results of a tile are stored to a small local array, and a loop over those
-        inside the image applies the epilogue."""
-        b, [products], (down, across) = e.b, self.v.args, self.inside
-        n, y, x, i, j, f = (Index.of(a) for a in (*self.tile, down, across, self.column))
-        at = n, y * RESULTS + i, x * RESULTS + j, f
-        array = b.memory("results", self.v.dtype, RESULTS ** 2 * self.lanes, "local", "rw")
-        with b.loop(0, math.prod(a.extent for a in self.tile), kind="parallel") as t:
-            bound = spread(e, t, self.tile)
-            ends = [self._within(e, bound[a], n) for a, n in zip(
-                self.tile[1:], self.v.shape[1:], strict=False)]
-            for scope, _ in vectors(e.within(bound=bound), self.column, self.lanes):
-                points = [scope.element(products, at_point(products, k, self.tile, f))
-                          for k in range(POINTS)]
-                lines = [points[k:k + TILE] for k in range(0, POINTS, TILE)]
-                results = both_axes(b, self.limits, RESULT_MATRIX, lines)
-                for k, result in enumerate(r for line in results for r in line):
-                    b.store(array, 0, result, off=k * self.lanes)
-                with b.loop(0, ends[0]) as row, b.loop(0, ends[1]) as column:
-                    lane_scope = scope.within(bound={**scope.bound, down: row, across: column})
-                    where = b.mul(b.add(b.mul(row, RESULTS), column), self.lanes)
-                    store(lane_scope, self.region, self.v, self.target, at,
-                          b.load(array, where, lanes=self.lanes))
-
-    def _within(self, e: Emitter, tile: Operand, size: int) -> Operand | int:
-        """The number of results of a tile that are inside an axis."""
-        if size % RESULTS == 0:
-            return RESULTS
-        return e.b.min(e.b.sub(size, e.b.mul(tile, RESULTS)), RESULTS)

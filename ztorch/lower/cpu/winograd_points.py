@@ -3,7 +3,6 @@ transform of one channel of a kernel, and that of its gradient."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from ztorch.graph.value import Value
@@ -23,18 +22,9 @@ def transform_of(region: Region) -> Value:
     return next(v for v in region.members if v.op.kind == KIND)
 
 
-def at_point(v: Value, k: int, tile: Sequence[Var], column: Index) -> tuple[Index, ...]:
-    """The position of point k of a tile in v: (points, tiles, columns), or blocks of them."""
-    number, tiles = flatten(map(Index.of, tile), [a.extent for a in tile]), math.prod(
-        a.extent for a in tile)
-    block = tiles // blocks_of(v)
-    return (number // block, Index(const=k), number % block, column)[-v.rank:]
-
-
-def blocks_of(v: Value) -> int:
-    """The number of blocks of tiles."""
-    *blocks, _, _, _ = v.shape  # points, tiles, columns
-    return math.prod(blocks)
+def at_point(k: int, tile: Sequence[Var], column: Index) -> tuple[Index, ...]:
+    """The position of point k of a tile in (points, tiles, columns)."""
+    return Index(const=k), flatten(map(Index.of, tile), [a.extent for a in tile]), column
 
 
 def channel_of(v: Value) -> Var:

@@ -159,7 +159,7 @@ def _tile(e: Emitter, region: Region, v: Value, target: Mapping[Value, str], lim
     lines = [[element(i, j) for j in range(size)] for i in range(size)]
     points = both_axes(b, limits, matrix, lines)
     for k, point in enumerate(p for line in points for p in line):
-        store(e, region, v, target, at_point(v, k, axes[:-1], column), point)
+        store(e, region, v, target, at_point(k, axes[:-1], column), point)
 
 
 def _inside(e: Emitter, at: Index, side: int) -> Operand | None:
@@ -174,7 +174,7 @@ def _results(e: Emitter, region: Region, v: Value, target: Mapping[Value, str], 
     """The results of a tile with their epilogue. Those outside the image are left out."""
     b, [products] = e.b, v.args
     n, y, x, column = map(Index.of, axes)
-    points = [e.element(products, at_point(products, k, axes[:-1], column))
+    points = [e.element(products, at_point(k, axes[:-1], column))
               for k in range(POINTS)]
     lines = [points[k:k + TILE] for k in range(0, POINTS, TILE)]
     results = both_axes(b, limits, RESULT_MATRIX, lines)

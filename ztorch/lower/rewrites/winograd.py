@@ -18,21 +18,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ztorch.dtypes import DType, f32
 from ztorch.graph.op import OPS
 from ztorch.graph.value import Op, Value, not_evaluated
 from ztorch.ir.limits import GridLimits, Limits
 from ztorch.lower.cpu.tiling import product_cycles
+from ztorch.lower.cpu.winograd_time import transforms_cycles
 from ztorch.lower.grid.split_k import short_parts
 from ztorch.lower.grid.winograd_time import pays
 from ztorch.lower.index import Index, Var
 from ztorch.lower.positions import flatten
 from ztorch.lower.region import COPY, is_view, view_of, without_copies
 from ztorch.lower.tuning import (
+    BLOCK_ITERATIONS,
+    BLOCK_SUMS_BYTES,
+    L2_SHARE,
     PAGE_BYTES,
     TRANSFORM_CHANNELS,
-    TRANSFORM_CYCLES,
     TRANSFORM_GAIN,
     TRANSFORM_KERNEL_SHARE,
     TRANSFORM_RESULTS,
@@ -55,9 +59,13 @@ def _kernel_shape(kernel: Value, rows: int) -> tuple[Shape, DType]:
     return (POINTS, rows, kernel.shape[1]), kernel.dtype
 
 
-def _tiles_shape(image: Value, low: Shape, down: int, across: int, rows: int,
-                 blocks: int = 1) -> tuple[Shape, DType]:
-    return (*(blocks,) * (blocks > 1), POINTS, rows, image.shape[-1]), image.dtype
+def _tiles_shape(image: Value, rows: int, **attrs: Any) -> tuple[Shape, DType]:
+    return (POINTS, rows, image.shape[-1]), image.dtype
+
+
+def _convolved_shape(image: Value, kernel: Value, shape: Shape, **attrs: Any
+                     ) -> tuple[Shape, DType]:
+    return shape, image.dtype
 
 
 def _results_shape(products: Value, shape: Shape) -> tuple[Shape, DType]:
@@ -71,11 +79,12 @@ def _slope_shape(products: Value) -> tuple[Shape, DType]:
 
 # The transformed kernel (9 * channels, filters): (points, rows, filters). Extra rows are padding.
 AT_POINTS = Op("at_points", KIND, _kernel_shape, not_evaluated, cost=TRANSFORM_SLOTS)
-# The transformed tiles of an image: (points, rows, channels), or several such blocks of tiles one
-# after another. Extra rows are padding.
+# The transformed tiles of an image: (points, rows, channels). Extra rows are padding.
 TILES = Op("tiles", KIND, _tiles_shape, not_evaluated, cost=TRANSFORM_SLOTS)
-# The inverse transform of products (points, tiles, filters), or of blocks of them, to an image.
+# The inverse transform of products (points, tiles, filters) to an image.
 RESULTS_OF = Op("results", KIND, _results_shape, not_evaluated, cost=TRANSFORM_SLOTS)
+# An image convolved with a kernel at all points, block by block of tiles.
+CONVOLVED_TILES = Op("convolved_tiles", KIND, _convolved_shape, not_evaluated, cost=TRANSFORM_SLOTS)
 # The transformed tiles of the slopes of results: (points, rows, filters). Extra rows are padding.
 SLOPES = Op("slopes", KIND, _tiles_shape, not_evaluated, cost=TRANSFORM_SLOTS)
 # The gradient of the kernel, (9 * channels, filters), from that at points.
@@ -106,16 +115,18 @@ class _Convolution:
         """The tiles of all images."""
         return self.shape[0] * math.prod(self.places)
 
-    def blocks(self, limits: Limits) -> int:
-        """The number of blocks of tiles. A worker then goes on with its own tiles from the image to
-        the results, except that the kernel at all points is read for each block: only a small one
-        has more than one."""
-        kernel = POINTS * f32.bytes * self.image.shape[-1] * self.filters
-        if kernel > limits.processor.l2_bytes * TRANSFORM_KERNEL_SHARE:
-            return 1
-        lines, least = self.shape[0] * self.places[0], min(TRANSFORM_TILES, self.tiles // 2)
-        return max((n for n in range(1, lines + 1)
-                    if lines % n == 0 and self.tiles // n >= least), default=1)
+    def block(self, limits: Limits) -> int:
+        """The tiles of a block that goes on from the image to the results in the L2 cache, with the
+        kernel at all points; 0 if there is none. More blocks than one let workers share them."""
+        channels, l2_bytes = self.image.shape[-1], limits.processor.l2_bytes
+        if POINTS * f32.bytes * channels * self.filters > l2_bytes * TRANSFORM_KERNEL_SHARE:
+            return 0
+        tile = POINTS * f32.bytes * (channels + self.filters)
+        most = min(int(l2_bytes * L2_SHARE), BLOCK_SUMS_BYTES) // tile
+        sizes = [n for n in range(min(TRANSFORM_TILES, max(1, self.tiles // 2)), most + 1)
+                 if self.tiles % n == 0]
+        shared = [n for n in sizes if self.tiles // n >= BLOCK_ITERATIONS]
+        return max(shared, default=min(sizes, default=0))
 
     def pays(self, plain: Sizes, at_point: Sizes, fixed: bool, limits: Limits) -> bool:
         """Whether its transform is faster: a product m x n x k becomes one `at_point` each."""
@@ -125,7 +136,8 @@ class _Convolution:
         if limits.grid is not None:
             return self._pays_on_grid(plain, at_point, fixed, limits.grid)
         products = POINTS * product_cycles(*at_point, limits, f32)
-        after = products + _transforms_cycles(self.tiles, channels, self.filters, fixed, limits)
+        after = products + transforms_cycles(POINTS, self.tiles, channels, self.filters,
+                                             1 if fixed else WINDOW, limits)
         return after <= TRANSFORM_GAIN * product_cycles(*plain, limits, f32)
 
     def _pays_on_grid(self, plain: Sizes, at_point: Sizes, fixed: bool, grid: GridLimits) -> bool:
@@ -199,12 +211,16 @@ def _results(v: Value, image: Value, fixed: bool, limits: Limits,
         return None
     kernel, rows = _by_positions(v.args[1]), _padded_rows(channels, filters, limits)
     at_points = _first_rows(AT_POINTS(kernel, rows=rows), channels)
-    blocks = convolution.blocks(limits) if fixed and limits.grid is None else 1
-    if blocks > 1:
-        at_points = OPS.broadcast_to(at_points, (blocks, *at_points.shape))
-    tiles = _tiles(image, *convolution.places, limits, blocks)
-    products = prepared(v.op(tiles, at_points), fixed)
-    return OPS.reshape(RESULTS_OF(products, shape=convolution.shape), v.shape)
+    down, across = convolution.places
+    if limits.grid is None and (block := convolution.block(limits)):
+        source, low = _stored_image(image)
+        flops = 2 * POINTS * convolution.tiles * channels * filters
+        y = CONVOLVED_TILES(source, at_points, shape=convolution.shape, low=low, down=down,
+                            across=across, block=block, flops=flops)
+    else:
+        products = prepared(v.op(_tiles(image, down, across, limits), at_points), fixed)
+        y = RESULTS_OF(products, shape=convolution.shape)
+    return OPS.reshape(y, v.shape)
 
 
 def _padded_rows(rows: int, columns: int, limits: Limits) -> int:
@@ -249,15 +265,19 @@ def _by_positions(kernel: Value) -> Value:
     return kernel if contiguous or not is_view(kernel) else COPY(kernel)
 
 
-def _tiles(image: Value, down: int, across: int, limits: Limits, blocks: int = 1) -> Value:
-    """The transformed tiles of an image, in blocks. Elements outside the image are zeros."""
+def _stored_image(image: Value) -> tuple[Value, Shape]:
+    """An image in memory without the zeros around it, and how many are before each side."""
     low = (0,) * len(IMAGE)
     if image.op.name == "pad" and not is_view(image) and not image.attrs["value"] and (
             image.shape[::len(IMAGE) - 1] == image.args[0].shape[::len(IMAGE) - 1]):
         [image], low = image.args, image.attrs["low"]
-    tiles = image.shape[0] * down * across // blocks
-    at_points = TILES(image if _is_channels_last(image) else COPY(image), low=low[1:-1], down=down,
-                      across=across, blocks=blocks,
+    return image if _is_channels_last(image) else COPY(image), low[1:-1]
+
+
+def _tiles(image: Value, down: int, across: int, limits: Limits) -> Value:
+    """The transformed tiles of an image. Elements outside the image are zeros."""
+    tiles, (source, low) = image.shape[0] * down * across, _stored_image(image)
+    at_points = TILES(source, low=low, down=down, across=across,
                       rows=_padded_rows(tiles, image.shape[-1], limits))
     return _first_rows(at_points, tiles)
 
@@ -267,19 +287,3 @@ def _is_channels_last(image: Value) -> bool:
     axes = [Var(name, n) for name, n in zip(IMAGE, image.shape, strict=True)]
     base = view_of(image, [Index.of(a) for a in axes])
     return base is not None and base[1].is_affine and base[1].factor(axes[-1]) == 1
-
-
-def _transforms_cycles(tiles: int, channels: int, filters: int, fixed: bool,
-                       limits: Limits) -> float:
-    """The estimated cycles of the transforms of a convolution, or of the gradient of its kernel,
-    and of the memory traffic of transformed tiles, products and the kernel."""
-    cpu, lanes = limits.processor, limits.lanes(f32)
-    vectors = math.ceil(channels / lanes) + math.ceil(filters / lanes)
-    stored = POINTS * f32.bytes * tiles * (channels + filters)
-    kernel = POINTS * f32.bytes * channels * filters
-    rate = cpu.l2_bytes_per_cycle if stored + kernel <= cpu.l2_bytes else (
-        cpu.outer_bytes_per_cycle if stored <= cpu.l3_bytes else cpu.memory_bytes_per_cycle)
-    kernel_rate = (cpu.memory_bytes_per_cycle if kernel > cpu.l3_bytes and fixed
-                   else cpu.outer_bytes_per_cycle)
-    return (tiles * vectors * TRANSFORM_CYCLES + 2 * stored / rate
-            + kernel * (1 if fixed else WINDOW) / kernel_rate)
