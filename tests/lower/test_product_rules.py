@@ -125,6 +125,13 @@ def test_operands_outside_the_first_cache_are_prefetched() -> None:
     assert choose(1, 240, 5000, ZEN3, f32).prefetch == 0  # one row reads it but once
 
 
+def test_many_tiles_read_packed_panels_without_prefetches() -> None:
+    """Vectors that are whole lines, and few tiles, fetch them ahead."""
+    wide = TARGETS["avx512"].limits
+    assert [choose(m, 240, 512, ZEN3, f32, packed=True, distance=64).prefetch for m in (49, 48)] == [0, 8]
+    assert choose(480, 480, 2048, wide, f32, packed=True, distance=128).prefetch == 8
+
+
 def test_the_l2_cache_keeps_up_only_with_narrow_panels() -> None:
     """Two vectors of B a step are 11 bytes a cycle."""
     slow = replace(AVX2, processor=ANY._replace(l2_bytes_per_cycle=8.0))

@@ -129,7 +129,9 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
         fits = max(1, iterations // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
     used = registers(rows, width * count) + access.shared_registers(rows) + masks
     full = rows > 1 and used > limits.vector_registers - SPARE_REGISTERS
-    near = pack or m == 1 or panel_bytes <= cpu.l1_bytes * L1_SHARE
+    # The processor itself prefetches a panel that many tiles read in order, half a line at a time.
+    streamed = packed and lanes * d.bytes < LINE_BYTES and tiles.down > BLOCK_TILES
+    near = pack or m == 1 or streamed or panel_bytes <= cpu.l1_bytes * L1_SHARE
     return ProductSchedule(
         rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)), block_depth=0,
         block_pack=int(pack), prefetch=0 if near and not full else steps_ahead(distance, cpu),
