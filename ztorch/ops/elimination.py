@@ -9,17 +9,15 @@ products have code of their own.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ztorch.dtypes import DType
 from ztorch.graph.batching import Examples
-from ztorch.graph.op import OPS, leaf
-from ztorch.graph.rewrite import substituted
-from ztorch.graph.value import Op, Value, current_layer
+from ztorch.graph.op import OPS
+from ztorch.graph.value import Op, Value
 from ztorch.ops.control import scan
+from ztorch.ops.shared_columns import by_shared_code, longer, longest
 from ztorch.ops.triangular import extended, inverse_of_lower
 
 PANEL = 32  # columns that are eliminated one by one
@@ -75,7 +73,8 @@ def blocks_of(a: Value, b: Value | None = None) -> list[EliminatedBlock]:
     for start in range(0, n, width):
         width = min(width, n - start)
         y = OPS.reshape(OPS.matrix_transpose(rest[..., :width]), (-1, width, n - start))
-        y = OPS.reshape(ELIMINATED_COLUMNS(y, most=n), (*batch, width + 1, n))
+        y = ELIMINATED_COLUMNS(y, most=longest(n))
+        y = OPS.reshape(y, (*batch, *y.shape[1:]))
         upper, below = y[..., :width, :width], y[..., :width, width:n - start]
         order = OPS.cast(y[..., width, :], "int32")[..., :n - start]
         rows = OPS.take_along_axis(rest[..., width:], OPS.expand_dims(order, -1), -2)
@@ -137,25 +136,9 @@ def _columns_batch(one: Value, many: Examples, most: int) -> Value:
 
 
 def _on_processors(x: Value, most: int) -> Value:
-    own, sizes, y = _translated(x.shape[:-1], most, x.dtype, current_layer())
-    [y] = substituted([y], {own: _longer(x, most), sizes: OPS.full((1,), x.shape[-1], "int32")})
-    return y
-
-
-@functools.lru_cache(maxsize=8)
-def _translated(shape: tuple[int, ...], most: int, dtype: DType, layer: str
-                ) -> tuple[Value, Value, Value]:
-    """The arguments and the result of the kernel, which the blocks of a matrix share."""
     from ztorch.ops.kernel_elimination import eliminated_columns  # late: other ops need no kernels
 
-    x, sizes = leaf("input", "x", (*shape, most), dtype), leaf("input", "sizes", (1,), "int32")
-    return x, sizes, eliminated_columns(x, sizes)
-
-
-def _longer(x: Value, n: int) -> Value:
-    """Rows with zeros at their ends."""
-    more = n - x.shape[-1]
-    return OPS.pad(x, (0, 0, 0), (0, 0, more)) if more else x
+    return by_shared_code(eliminated_columns, x, most)
 
 
 def _by_panels(x: Value, most: int) -> Value:
@@ -167,7 +150,7 @@ def _by_panels(x: Value, most: int) -> Value:
     used = width + OPS.sum(OPS.where(own, step - width, 0), axis=-2, keepdims=True)
     order = OPS.expand_dims(OPS.concat(pivots, _others(pivots, m - width), axis=-1), -2)
     columns = OPS.take_along_axis(OPS.where(OPS.greater(used, step), factors, rest), order, -1)
-    return _longer(OPS.concat(columns, OPS.cast(order, x.dtype), axis=-2), most)
+    return longer(OPS.concat(columns, OPS.cast(order, x.dtype), axis=-2), most)
 
 
 # Columns of equal matrices, which are the rows of the argument, after elimination. The rows of

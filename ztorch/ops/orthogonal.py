@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from ztorch.dtypes import DType
+from ztorch.graph.batching import Examples
 from ztorch.graph.custom import with_gradient
 from ztorch.graph.op import OPS, Sample, op, shape_error
-from ztorch.graph.value import Value
+from ztorch.graph.value import Op, Value
 from ztorch.ops.control import scan
 from ztorch.ops.linear_algebra import matrices
+from ztorch.ops.shared_columns import by_shared_code, longer, longest
 from ztorch.ops.triangular import inverse_of_lower
 
 PANEL = 32  # columns that are reflected one by one, or more for at most so many blocks:
@@ -77,8 +81,8 @@ def decomposed(x: Value, width: int, beside: int = 0) -> tuple[Value, Value]:
     rest, rows, blocks = x / size * moderate, list[Value](), list[tuple[Value, Value]]()
     for start in range(0, count, block):
         own = min(block, count - start)
-        columns, v, scale = _reflected(OPS.matrix_transpose(rest[..., :own]))
-        middle = middle_of(v, scale)
+        columns, v, scale = _reflected(OPS.matrix_transpose(rest[..., :own]), longest(m))
+        middle, v = middle_of(v, scale), v[..., :rest.shape[-2]]
         row = [OPS.triu(OPS.matrix_transpose(columns[..., :own]))]
         if start:
             row.insert(0, OPS.zeros((*batch, own, start), x.dtype))
@@ -95,9 +99,61 @@ def decomposed(x: Value, width: int, beside: int = 0) -> tuple[Value, Value]:
     return _product(blocks, m, width), r
 
 
-def _reflected(x: Value) -> tuple[Value, Value, Value]:
-    """Columns, which are the rows of x, after a reflection I - scale v v' for each: zeros below the
-    diagonal, but for rounding. Each v is a row, too."""
+def _reflected(x: Value, most: int) -> tuple[Value, Value, Value]:
+    """Columns, which are the rows of x, after a reflection I - scale v v' for each, but for zeros
+    below the diagonal. Each v is a row, too, with zeros up to `most` elements."""
+    *batch, width, m = x.shape
+    y = REFLECTED_COLUMNS(OPS.reshape(x, (-1, width, m)), most=most)
+    y = OPS.reshape(y, (*batch, width + 1, most))
+    columns = y[..., :width, :]
+    v = OPS.triu(columns, 1) + OPS.eye(width, most, dtype=x.dtype)
+    return columns, v, OPS.expand_dims(y[..., width, :width], -1)
+
+
+def _least(d: DType) -> float:
+    """Squares of a sum below this are not exact: then a reflection would not be orthogonal."""
+    normal = np.finfo(d.numpy)
+    return float(normal.tiny) / float(normal.eps) ** 2
+
+
+def _columns_numpy(x: Any, most: int) -> Any:
+    count, width, m = x.shape
+    y = np.zeros((count, width + 1, most), x.dtype)
+    y[:, :width, :m] = x
+    for a in y:
+        for k in range(width):
+            first, others = a[k, k], a[k, k + 1:m].copy()
+            squares = others @ others
+            a[k, k + 1:m] = 0
+            if squares < np.finfo(x.dtype).tiny / np.finfo(x.dtype).eps ** 2:
+                continue
+            length = np.copysign(np.sqrt(squares + first * first), first)
+            v = np.concatenate([[1], others / (first + length)])
+            a[width, k] = (first + length) / length
+            a[k + 1:width, k:m] -= np.outer(a[k + 1:width, k:m] @ v * a[width, k], v)
+            a[k, k], a[k, k + 1:m] = -length, v[1:]
+    return y
+
+
+def _columns_batch(one: Value, many: Examples, most: int) -> Value:
+    count, width, m = many.args[0].shape[1:]
+    y = REFLECTED_COLUMNS(OPS.reshape(many.args[0], (many.count * count, width, m)), most=most)
+    return OPS.reshape(y, (many.count, *one.shape))
+
+
+def _on_processors(x: Value, most: int) -> Value:
+    return by_shared_code(_by_kernel, x, most)
+
+
+def _by_kernel(x: Value, sizes: Value) -> Value:
+    from ztorch.ops.kernel_reflections import reflected_columns  # late: other ops need no kernels
+
+    y: Value = reflected_columns(x, sizes, OPS.full((), _least(x.dtype), x.dtype))
+    return y
+
+
+def _one_by_one(x: Value, most: int) -> Value:
+    """The same for many threads: each reflection changes all columns."""
     row = OPS.iota((x.shape[-1],), 0)
 
     def turn(rest: Value, j: Value) -> tuple[Value, tuple[Value, Value]]:
@@ -106,23 +162,34 @@ def _reflected(x: Value) -> tuple[Value, Value, Value]:
 
     rest, (v, scale) = scan(turn, x, OPS.iota((x.shape[-2],), 0, "int32"))
     v, scale = (OPS.squeeze(OPS.moveaxis(y, 0, -3), -2) for y in (v, scale))
-    return rest, v, scale
+    below = OPS.greater(row, OPS.iota((x.shape[-2], 1), 0))
+    return OPS.concat(longer(OPS.where(below, v, rest), most),
+                      longer(OPS.matrix_transpose(scale), most), axis=-2)
+
+
+# Columns of equal matrices, which are the rows of the argument, after a reflection I - s v v' for
+# each: up to the diagonal those of the triangle, beyond it v, which is 1 on the diagonal. Below
+# them are the factors s. Zeros follow, up to `most` elements: processors share the code of all such
+# columns.
+REFLECTED_COLUMNS = Op("reflected_columns", "order",
+                       lambda x, most: ((x.shape[0], x.shape[1] + 1, most), x.dtype),
+                       _columns_numpy, grad=lambda o, g, y, x, most: (None,), cost=64,
+                       batch=_columns_batch, others=_one_by_one, serial=_on_processors)
 
 
 def _mirror(x: Value, row: Value, j: Value) -> tuple[Value, Value]:
     """v and s of the reflection I - s v v' that leaves of a column, from row j on, this element
     only; none where nothing else is there, or so little beside the column that its squares are not
-    exact: then the reflection would not be orthogonal."""
+    exact."""
     at = OPS.equal(row, j)
     others = OPS.where(OPS.greater(row, j), x, 0.0)
     first = OPS.sum(OPS.where(at, x, 0.0), axis=-1, keepdims=True)
     squares = OPS.sum(others * others, axis=-1, keepdims=True)
-    normal = np.finfo(x.dtype.numpy)
-    nothing = OPS.less(squares, float(normal.tiny) / float(normal.eps) ** 2)
-    length = OPS.sqrt(OPS.where(nothing, 1.0, squares + first * first))
-    start = first + OPS.copysign(length, first)
-    return (OPS.where(at, start, others),
-            OPS.where(nothing, 0.0, 1.0 / (length * OPS.abs(start))))
+    nothing = OPS.less(squares, _least(x.dtype))
+    length = OPS.copysign(OPS.sqrt(OPS.where(nothing, 1.0, squares + first * first)), first)
+    start = first + length
+    return (OPS.where(at, 1.0, OPS.where(nothing, 0.0, others / start)),
+            OPS.where(nothing, 0.0, start / length))
 
 
 def middle_of(v: Value, scale: Value) -> Value:
