@@ -2,7 +2,7 @@
 
 The tests of `PARTS` try each entry of a registry on each machine, dtype or schedule, and each of their
 cases has relatives: the same op on another machine, another op in the same loop. A run takes one in
-three of them, or in five, and the next day's run the next ones: after so many days all were met. The number
+three of them, or in seven, and the next day's run the next ones: after so many days all were met. The number
 of the day can be given, `ZTORCH_TURN=0`; `--full` and `ZTORCH_TURN=all` take everything. So does a run
 that names files or cases: nothing is left out of what was asked for, nor of the inner loop.
 
@@ -48,9 +48,10 @@ PARTS: dict[str, int] = {
         "tests/program/test_ragged_training.py", "tests/program/test_sequence_sizes.py",
         "tests/test_benchmarks.py", "tests/test_keras_scripts.py::test_a_port_learns_as_well_as_the_original",
         "tests/test_wrong_calls.py", "tests/verify/test_verify.py", "tests/zoo/test_vs_torch.py",
-        "tests/zoo/test_zoo.py"), 5),
+        "tests/zoo/test_zoo.py"), 7),
     **dict.fromkeys((  # fewer cases: dtypes, devices, optimizers, families of models, sizes of one algorithm
         "tests/arrays/test_array_api_shapes.py", "tests/arrays/test_complex_gradients.py",
+        "tests/arrays/test_device_dtypes.py", "tests/arrays/test_vmap.py",
         "tests/arrays/test_complex_tensors.py::test_devices_compute_them",
         "tests/arrays/test_control.py::test_on_a_device", "tests/arrays/test_devices.py",
         "tests/arrays/test_program_calls.py::test_open_axes_take_tensors_of_one_size",
@@ -64,11 +65,13 @@ PARTS: dict[str, int] = {
         "tests/ir/test_halves.py", "tests/ir/test_polynomial_ends.py", "tests/ir/test_polynomials.py",
         "tests/ir/test_safe.py", "tests/layers/test_attention_training.py",
         "tests/layers/test_recurrent.py::test_compiled_code_agrees_with_the_oracle",
-        "tests/layers/test_safe_layers.py", "tests/library", "tests/model/test_mixed.py",
+        "tests/layers/test_safe_layers.py", "tests/library", "tests/model/test_lengths_of_batches.py",
+        "tests/model/test_mixed.py",
         "tests/model/test_policies.py", "tests/model/test_vs_torch.py",
         "tests/model/wrong_models/test_any_shape.py", "tests/ops/test_attention.py::test_compiled",
         "tests/ops/test_cumulative.py::test_every_dtype_compiled", "tests/ops/test_fourier.py",
-        "tests/ops/test_linear_algebra.py", "tests/ops/test_safe_numbers.py", "tests/ops/test_singular.py",
+        "tests/ops/test_linear_algebra.py", "tests/ops/test_safe_numbers.py", "tests/ops/test_phases.py",
+        "tests/ops/test_singular.py",
         "tests/program/test_beams.py::test_the_best_of_the_beams",
         "tests/program/test_padding_and_masks.py::test_masks_that_travel_and_padding_hide_steps_together",
         "tests/runtime/test_remote.py",
