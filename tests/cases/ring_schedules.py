@@ -9,6 +9,7 @@ number of tiles whose kernel has the events that `pumped` tells.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 
 from ztorch.ir.kernel import Instr, Kernel, launch_grid, matching
 
+Key = tuple[int, str, int]  # a workgroup, a memory of barriers and an index
+SAME, CHANGED = "", "others may go on"  # what an event does to its barriers, besides errors
 Event = tuple[str, str, int, int]  # opcode, memory of barriers, index, and parity, count, bytes or workgroups
 SIGNALS = ("grid_signal", "grid_wait")
 TEAM = "team"  # in place of a memory: the barrier of those that multiply
@@ -139,32 +142,92 @@ class Barrier:
 
 def played(kernel: Kernel, last_first: bool = False) -> str:
     """The error in a run of the first cluster of a kernel, or nothing."""
-    return play(sequences(kernel), last_first)[0]
+    return play(sequences(kernel), last_first, remembered=False)[0]
 
 
-def play(threads: list[Sequence], last_first: bool = False) -> tuple[str, list[Moment]]:
+def play(threads: list[Sequence], last_first: bool = False, remembered: bool = True) -> tuple[str, list[Moment]]:
     """Runs threads, always the first that can go on, or the last: the error, or nothing, and the moments at which
-    another thread goes on."""
-    barriers: dict[tuple[int, str, int], Barrier] = {}
+    another thread goes on, if they are to be remembered."""
+    barriers: dict[Key, Barrier] = {}
     behind, moments, latest = [0] * len(threads), list[Moment](), -1
-    while left := [k for k, (_, events) in enumerate(threads) if behind[k] < len(events)]:
-        before = tuple(behind), frozenset((key, b.pending, b.lacking, b.parity) for key, b in barriers.items())
-        for k in left[::-1] if last_first else left:
-            thread, events = threads[k]
-            error = _happens(thread, events[behind[k]], barriers)
-            if error:
-                return error, moments
-            if error is not None:
-                behind[k] += 1
+    order = -1 if last_first else 1
+    ready = [order * k for k in range(len(threads))]  # a heap of those that may go on
+    waiting: dict[tuple[str, int], list[int]] = {}  # the others, by memory and index of a barrier
+    met: dict[int, dict[Event, list[Barrier]]] = {t.group: {} for t, _ in threads}  # the barriers of events
+    heapq.heapify(ready)
+    while ready:
+        k = order * ready[0]
+        (thread, events), first = threads[k], behind[k]
+        known = met[thread.group]
+        before = tuple(behind), frozenset((key, b.pending, b.lacking, b.parity) for key, b in barriers.items()) if (
+            remembered and k != latest) else frozenset()
+        for at in range(first, len(events)):
+            event = events[at]
+            held = known.get(event) or known.setdefault(event, _held(thread, event, barriers))
+            happens = _happens(event, held) if held else None
+            if happens is None:
+                waiting.setdefault(event[1:3], []).append(heapq.heappop(ready))
+                known.pop(event) if not held else None
                 break
+            if happens not in (SAME, CHANGED):
+                return happens, moments
+            behind[k] = at + 1
+            if happens is CHANGED and event[1:3] in waiting:
+                for other in waiting.pop(event[1:3]):
+                    heapq.heappush(ready, other)
+                if ready[0] != order * k:
+                    break
         else:
-            ahead = [threads[k][1][behind[k]] for k in left]
-            return "deadlock: " + ", ".join(f"{mem}[{index}]" for _, mem, index, _ in ahead), moments
-        if k != latest:
-            moments.append(before)
-        latest = k
+            heapq.heappop(ready)
+        if behind[k] > first:
+            if remembered and k != latest:
+                moments.append(before)
+            latest = k
+    left = [k for k, (_, events) in enumerate(threads) if behind[k] < len(events)]
+    if left:
+        ahead = [threads[k][1][behind[k]] for k in left]
+        return "deadlock: " + ", ".join(f"{mem}[{index}]" for _, mem, index, _ in ahead), moments
     open_phases = [key for key, b in barriers.items() if b.pending != b.count or b.lacking]
     return f"a phase is left open: {open_phases}" if open_phases else "", moments
+
+
+def _held(t: Thread, event: Event, barriers: dict[Key, Barrier]) -> list[Barrier]:
+    """The barriers of an event; none if one of them is not there yet."""
+    action, mem, index, more = event
+    if action in SIGNALS:
+        return [barriers.setdefault((-1, mem, index), Barrier(1, 1))]
+    if action == "mbarrier_init":
+        return [barriers.setdefault((t.group, mem, index), Barrier(more, more))]
+    own = t.group // max(1, more) * more  # the first workgroup of its cluster
+    groups = [more & 255] if action == "bring" else range(own, own + more) if action == "mbarrier_arrive" and more > 1 else [t.group]
+    held = [barriers.get((g, mem, index)) for g in groups]
+    return [b for b in held if b] if all(held) else []
+
+
+def _happens(event: Event, held: list[Barrier]) -> str | None:
+    """None if it has to wait; SAME or CHANGED, whether others may go on then; else the error."""
+    action, mem, index, more = event
+    if action == "mbarrier_wait":
+        return None if held[0].parity == more else SAME
+    if action == "mbarrier_init":
+        return CHANGED
+    if action in SIGNALS:
+        [b] = held
+        if action == "grid_wait" and b.pending:
+            return None
+        if action == "grid_signal" and not b.pending:
+            return f"{mem}[{index}] is signaled twice"
+        b.pending = 1 - b.pending
+        return CHANGED
+    result = SAME
+    for b in held:
+        b.pending -= action != "bring"
+        b.lacking += more if action == "mbarrier_expect" else -(more >> 8) if action == "bring" else 0
+        if b.pending < 0 or (b.pending == 0 and b.lacking < 0):
+            return f"too much comes at {mem}[{index}]"
+        if b.pending == 0 and b.lacking == 0:
+            b.pending, b.parity, result = b.count, 1 - b.parity, CHANGED
+    return result
 
 
 def cuts(moments: list[Moment], growth: list[int], loops: int) -> list[Cut]:
@@ -194,38 +257,3 @@ def pumped(threads: list[Sequence], where: list[Cut], more: int) -> list[Sequenc
             last = end[k]
         longer.append((thread, parts + events[last:]))
     return longer
-
-
-def _happens(t: Thread, event: Event, barriers: dict[tuple[int, str, int], Barrier]) -> str | None:
-    """None if a thread has to wait for it; else the error, or nothing."""
-    action, mem, index, more = event
-    if action in SIGNALS:
-        b = barriers.setdefault((-1, mem, index), Barrier(1, 1))
-        if action == "grid_wait" and b.pending:
-            return None
-        if action == "grid_signal" and not b.pending:
-            return f"{mem}[{index}] is signaled twice"
-        b.pending = 1 - b.pending
-        return ""
-    if action == "mbarrier_init" and mem == TEAM:
-        barriers.setdefault((t.group, mem, index), Barrier(more, more))
-        return ""
-    if action == "mbarrier_init":
-        barriers[t.group, mem, index] = Barrier(more, more)
-        return ""
-    own = t.group // max(1, more) * more  # the first workgroup of its cluster
-    groups = [more & 255] if action == "bring" else range(own, own + more) if action == "mbarrier_arrive" and more > 1 else [t.group]
-    if any((g, mem, index) not in barriers for g in groups):
-        return None
-    for b in [barriers[g, mem, index] for g in groups]:
-        if action == "mbarrier_wait":
-            if b.parity == more:
-                return None
-            continue
-        b.pending -= action != "bring"
-        b.lacking += more if action == "mbarrier_expect" else -(more >> 8) if action == "bring" else 0
-        if b.pending < 0 or (b.pending == 0 and b.lacking < 0):
-            return f"too much comes at {mem}[{index}]"
-        if b.pending == 0 and b.lacking == 0:
-            b.pending, b.parity = b.count, 1 - b.parity
-    return ""

@@ -12,9 +12,8 @@ import itertools
 import pytest
 
 from tests.cases.covering import share, today
-from tests.cases.grouping import together
 from tests.cases.ring_kernels import RINGS, shared_tiles
-from tests.cases.ring_schedules import Cut, Sequence, cuts, play, played, pumped, sequences
+from tests.cases.ring_schedules import Cut, Sequence, cuts, play, pumped, sequences
 
 LONGEST = 1000
 SHARE = 500  # of all counts, how many one stands for in a run that is not full
@@ -57,7 +56,7 @@ def test_no_ring_deadlocks(name: str) -> None:
                     assert threads == pumped(shorter, where, (count - base) // period), f"{kernel.name} of {count}"
 
 
-@together()
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("stages", "teams", "strips", "cluster", "clusters"), [
     (2, 1, 3, 1, 4), (3, 2, 5, 1, 7), (3, 1, 8, 2, 3), (2, 2, 2, 1, 2)])
 def test_no_shared_tiles_deadlock(stages: int, teams: int, strips: int, cluster: int, clusters: int) -> None:
@@ -69,6 +68,6 @@ def test_no_shared_tiles_deadlock(stages: int, teams: int, strips: int, cluster:
         for whole in {0, max(0, rounds - 1)} if count in small else [count % 2 * max(0, rounds - 1)]:
             groups = clusters if whole else min(clusters, count * strips)
             if groups > 1 and count % groups:
-                kernel = shared_tiles(stages, teams, strips, cluster, clusters, count, whole)
+                threads = sequences(shared_tiles(stages, teams, strips, cluster, clusters, count, whole))
                 for last_first in (False, True):
-                    assert not played(kernel, last_first), f"{count} tiles, {whole} whole"
+                    assert not play(threads, last_first, remembered=False)[0], f"{count} tiles, {whole} whole"
