@@ -10,6 +10,7 @@ import pytest
 
 import ztorch as zt
 from ztorch import layers as L
+from ztorch.errors import ConfigError, DataError
 from ztorch.feed.columns import DIRECT_BYTES
 from ztorch.program.program import Program
 
@@ -63,6 +64,48 @@ def test_operands_that_cannot_be_read_in_place_are_copied(program: Program) -> N
         results.append((program.predict_on_batch(value), np.asarray(value, np.float32)))
     for y, value in results:  # none was overwritten by a later one
         close(y, value)
+
+
+@pytest.mark.parametrize("width", [3, WIDTH], ids=["copied", "in place"])
+def test_arrays_like_earlier_ones(width: int) -> None:
+    """Their checks are not repeated: results, weights and arrays of the caller are the latest."""
+    x, y = L.Input((width,)), np.ones((width, 2), np.float32)
+    dense = L.Dense(2, use_bias=False, name="dense")
+    model = zt.Model(x, [dense(x), L.Rescaling(3.0)(x)])
+    two, one = model.compile("cpu", batch_size=ROWS), zt.Sequential([
+        L.Input((width,)), L.Rescaling(3.0)]).compile("cpu", batch_size=ROWS)
+    results = []
+    for k, rows in enumerate([ROWS, 5, ROWS, 5, 5, ROWS]):
+        value = np.random.default_rng(k).standard_normal((rows, width), np.float32)
+        two.set_weights([(k + 1) * y])
+        out = np.zeros_like(value)
+        assert one.predict_on_batch(value, out) is out
+        overlapping = np.concatenate([value, value])
+        one.predict_on_batch(overlapping[:rows], out=overlapping[1:rows + 1])
+        results.append((value, k + 1, out, overlapping[1:rows + 1], one.predict(value),
+                        *two.predict_on_batch(value)))
+    for value, factor, *thrice, sums, again in results:
+        for array in (*thrice, again):
+            np.testing.assert_array_equal(array, value * np.float32(3))
+        np.testing.assert_allclose(
+            sums, factor * value.astype(np.float64) @ y, rtol=1e-4, atol=1e-3)
+    frozen, narrow = np.zeros((5, width), np.float32), np.zeros((4, width), np.float32)
+    frozen.flags.writeable = False
+    for wrong in (frozen, narrow, frozen.astype(np.float64), [[0.0]]):
+        with pytest.raises(ConfigError, match="out="):
+            one.predict_on_batch(results[1][0], out=wrong)
+    one.close()
+    with pytest.raises(ConfigError, match="closed"):
+        one.predict_on_batch(results[0][0])
+
+
+def test_numbers_of_like_arrays_are_checked() -> None:
+    program = zt.Sequential([L.Input((2,), dtype="int32"), L.Embedding(4, 3)]).compile(
+        "cpu", batch_size=1)
+    for _ in range(2):
+        assert program.predict_on_batch(np.array([[1, 3]], np.int32)).shape == (1, 2, 3)
+        with pytest.raises(DataError, match="holds 4"):
+            program.predict_on_batch(np.array([[1, 4]], np.int32))
 
 
 def test_many_batches(program: Program) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from ztorch.feed.repeated_calls import Kind, RepeatedCall
     from ztorch.runtime.buckets import Buckets
     from ztorch.runtime.loaded_program import BoundCall, LoadedProgram
 
@@ -32,8 +33,13 @@ class CallPool:
 
     def __init__(self, executable: LoadedProgram, buckets: Buckets):
         self.buckets = buckets
-        self._executable = executable
+        self.executable = executable
+        self.repeated: dict[Kind, RepeatedCall] = {}  # by the kind of array that they take
         self._free: dict[str, deque[BoundCall]] = defaultdict(deque)
+
+    def free(self, function: str) -> deque[BoundCall]:
+        """The calls of a function that nobody has borrowed."""
+        return self._free[function]
 
     def borrow(self, function: str) -> BorrowedCall:
         """A call of a function, for a `with` block."""
@@ -41,7 +47,7 @@ class CallPool:
         try:
             call = free.pop()  # atomic, so no lock
         except IndexError:
-            call = self._executable.bind(function)
+            call = self.executable.bind(function)
         return BorrowedCall(call, free)
 
     def fitting(self, verb: str, sizes: Sequence[int]) -> BorrowedCall:
@@ -112,11 +118,17 @@ class BorrowedCalls:
 def run_into_new(call: BoundCall, rows: int) -> dict[str, np.ndarray]:
     """Runs a call, and returns the first rows of its outputs in separate arrays. Large outputs
     of a full batch are written there by the call itself."""
-    results = {name: empty(own.shape, own.dtype) for name, own in call.outputs.items()
-               if own.nbytes >= DIRECT_BYTES and len(own) == rows}
-    written = run_writing(call, results)
-    return {name: results[name] if name in written else own[:rows].copy()
-            for name, own in call.outputs.items()}
+    results = {}
+    for name, own in call.outputs.items():
+        if own.nbytes >= DIRECT_BYTES and len(own) == rows:
+            array = empty(own.shape, own.dtype)
+            if call.write_to(name, array):
+                results[name] = array
+    call()
+    if len(results) < len(call.outputs):
+        return {name: results[name] if name in results else own[:rows].copy()
+                for name, own in call.outputs.items()}
+    return results
 
 
 def run_writing(call: BoundCall, arrays: Mapping[str, np.ndarray]) -> set[str]:

@@ -51,6 +51,8 @@ def row_count(x: Any) -> int | None:
     >>> row_count(np.zeros((20, 4))), row_count({"a": [[1.0], [2.0]]}), row_count(iter([]))
     (20, 2, None)
     """
+    if type(x) is np.ndarray:
+        return len(x) if x.ndim else None
     if is_stream(x, None):
         return None
     if isinstance(x, Mapping):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztorch.dtypes import dtype
+from ztorch.layers.weight import Weight
 from ztorch.training.checkpoint import fit_state
 
 if TYPE_CHECKING:
     from threading import Lock
 
-    from ztorch.layers.weight import Weight
     from ztorch.runtime.loaded_program import LoadedProgram
 
 
@@ -37,6 +37,8 @@ class ModelWeights:
         self._exact = all(dtype(executable.states[name].dtype).bytes >= 4
                           for name in self._weights)
         self._taken = {name: w.version for name, w in self._alive()}  # the program's versions
+        # The last change at which the program had all newest weights, and no other one was a home.
+        self._settled: object = None
 
     def move_in(self) -> None:
         """Makes the program the home of all weights, with its current values. Training calls it as
@@ -56,10 +58,17 @@ class ModelWeights:
 
     def take(self) -> None:
         """Updates weights that changed elsewhere, so that the program has those of the model."""
+        change = Weight.last_change
+        if change is self._settled:
+            return
+        elsewhere = False
         for name, w in self._alive():
-            if not w.lives_in(self) and self._taken[name] != w.version:
-                self._taken[name] = w.version
-                self.write(name, w.value)
+            if not w.lives_in(self):
+                elsewhere |= w.home is not None
+                if self._taken[name] != w.version:
+                    self._taken[name] = w.version
+                    self.write(name, w.value)
+        self._settled = None if elsewhere else change
 
     # -- the program as a home ---------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from ztorch.arguments import checked
 from ztorch.config import flag
 from ztorch.feed.adapter import Columns, rows_of
 from ztorch.feed.call_pool import CallPool, run_into_new
+from ztorch.feed.repeated_calls import remember
 from ztorch.feed.sources import is_stream
 from ztorch.names.keras_calls import as_in_keras
 from ztorch.program.stateful import Stateful
@@ -73,13 +74,18 @@ class Predictor(Stateful):
         need_batch_size("predict", batch_size)
         size = self.buckets.rows(batch_size)
         if steps is None and callbacks is None:
+            if type(x) is np.ndarray and not verbose and (
+                    repeated := self.calls.repeated.get((x.shape, x.dtype))) and (
+                    out is None or repeated.can_fill(out)):
+                y = repeated.run(x, out)
+                return self._as_declared(y) if type(y) is dict else y
             if dispatch.is_tensor(x) and out is None:
                 return self._as_declared(dispatch.predict(self, x))
             columns = self.adapter.inputs(x) if self.adapter.reads_table(x) or not is_stream(
                 x, None) else None
             if (columns is not None and not verbose and rows_of(columns) <= size
                     and self.adapter.fits_one_bucket(columns)):
-                return self._predict_batch(columns, out)
+                return self._predict_batch(x, columns, out)
         from ztorch.program.predicting import predict
 
         y = predict(self, predicted, x, size, verbose, steps, callbacks, self._as_declared, out,
@@ -107,20 +113,27 @@ class Predictor(Stateful):
             >>> program.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)
         """
+        if type(x) is np.ndarray and (
+                repeated := self.calls.repeated.get((x.shape, x.dtype))) and (
+                out is None or repeated.can_fill(out)):
+            y = repeated.run(x, out)
+            return self._as_declared(y) if type(y) is dict else y
         if dispatch.is_tensor(x) and out is None:
             first = next(iter(x.values())) if isinstance(x, dict) else x
             self.need_one_batch(len(first[0] if isinstance(first, (list, tuple)) else first))
             return self.predict(x)
         columns = self.adapter.inputs(x)
         self.need_one_batch(rows_of(columns))
-        return self._predict_batch(columns, out)
+        return self._predict_batch(x, columns, out)
 
-    def _predict_batch(self, columns: Columns, out: Any = None) -> Any:
-        """The fast path of a service: at most one batch, without work around the call."""
+    def _predict_batch(self, x: Any, columns: Columns, out: Any) -> Any:
+        """The outputs for x, whose columns are at most one batch."""
         count = rows_of(columns)
         self.adapter.need_whole_batches(count, self.batch_size)
         with self.calls.fitting("predict", self.adapter.sizes(columns)) as call:
             self.adapter.stage(call, columns)  # older rows after these do no harm
+            if type(x) is np.ndarray and not self.metadata.open_axes:
+                remember(self.calls, self.adapter, x, call)
             if out is not None:
                 from ztorch.feed.out_arrays import predict_into  # not needed by most services
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ztorch.abi import CONNECT
 from ztorch.backends.library import load_library
+from ztorch.backends.python_calls import address_of_array
 from ztorch.config import positive
 from ztorch.dtypes import DType
 from ztorch.errors import DeviceError
@@ -143,31 +144,34 @@ class HostCall(BoundCall):
         for table, arrays in ((self._native.inputs, self.inputs),
                               (self._native.outputs, self.outputs)):
             for k, array in enumerate(arrays.values()):
-                table[k] = array.ctypes.data
+                table[k] = address_of_array(array)
+        # The table, entry and own array of each.
+        self._input_places = _places(self._native.inputs, self.inputs)
+        self._output_places = _places(self._native.outputs, self.outputs)
         self._redirected: list[tuple[Any, int, int]] = []  # table, entry, original address
 
     def read_from(self, name: str, array: np.ndarray) -> bool:
-        return self._redirect(self._native.inputs, self.inputs, name, array)
+        return self._redirect(self._input_places[name], array)
 
     def write_to(self, name: str, array: np.ndarray) -> bool:
-        return self._redirect(self._native.outputs, self.outputs, name, array)
+        return self._redirect(self._output_places[name], array)
 
     def release(self) -> None:
-        for table, k, address in reversed(self._redirected):  # the first address is its own
-            table[k] = address
-        self._redirected.clear()
+        if self._redirected:
+            for table, k, address in reversed(self._redirected):  # the first address is its own
+                table[k] = address
+            self._redirected.clear()
 
-    def _redirect(self, table: Any, own: dict[str, np.ndarray], name: str,
-                  array: np.ndarray) -> bool:
+    def _redirect(self, place: tuple[Any, int, np.ndarray], array: np.ndarray) -> bool:
         """Has runs use a caller's array in place of the call's own. Compiled code needs only the
         alignment of an element."""
-        like, flags = own[name], array.flags
-        if array.dtype != like.dtype or array.shape != like.shape or not (
+        table, k, own = place
+        flags = array.flags
+        if array.dtype != own.dtype or array.shape != own.shape or not (
                 flags.c_contiguous and flags.aligned):
             return False
-        k = list(own).index(name)
         self._redirected.append((table, k, table[k]))
-        table[k] = array.__array_interface__["data"][0]
+        table[k] = address_of_array(array)
         return True
 
     def steps(self, columns: Mapping[str, np.ndarray],
@@ -235,6 +239,11 @@ class HostMemoryCall(MemoryCall):
             run_once()
 
         return run
+
+
+def _places(table: Any, arrays: Mapping[str, np.ndarray]
+            ) -> dict[str, tuple[Any, int, np.ndarray]]:
+    return {name: (table, k, array) for k, (name, array) in enumerate(arrays.items())}
 
 
 def _array(shape: tuple[int, ...], d: DType) -> np.ndarray:

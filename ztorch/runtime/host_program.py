@@ -77,7 +77,8 @@ class HostProgram(LoadedProgram):
             return np.asarray(shared)[state.offset:state.offset + state.nbytes]
 
     def prepare_run(self, function: FunctionSpec) -> None:
-        super().prepare_run(function)
+        if self.stale:
+            self.refresh()
         if self._shared_params is not None and function.changes_weights:
             self._copy_if_shared()
 

@@ -59,7 +59,10 @@ class NativeCall:
         """Runs the function once, by all workers or by the number of workers that is fastest."""
         trials = self.call_trials
         if trials is None:
-            self._run()
+            if self.workers == 1:
+                self.once()
+            else:
+                self._run_shared(self.once)
             return
         if trials.untimed:
             trials.untimed -= 1
