@@ -225,6 +225,7 @@ FAULTS = [
     Fault("ops", "ztorch/ops/kernel_sorting.py", "place = np.int32(row * n)", "place = np.int32(row)", "ops/test_sorting.py"),
     Fault("ops", "ztorch/ops/kernel_sorting.py", "if shift + DIGIT < bits:", "if shift + 2 * DIGIT < bits:", "ops/test_sorting.py"),
     Fault("ops", "ztorch/ops/kernel_sorting.py", "for part in range(chunks):", "for part in range(1):", "ops/test_sorting.py"),
+    Fault("ops", "ztorch/ops/kernel_sorting.py", "(pair >> 48) & 255", "(pair >> 48) & 127", "ops/test_sorting.py"),
     Fault("kernels", "ztorch/kernels/ordered_loops.py", "first.plus(Affine({steps.var: step}))", "first.plus(Affine({steps.var: abs(step)}))", "kernels/test_row_loops.py"),
     Fault("kernels", "ztorch/kernels/thread_folds.py", "all: (True, lambda old", "all: (False, lambda old", "kernels/test_thread_folds.py"),
     Fault("kernels", "ztorch/kernels/thread_folds.py", "range_call(1, x.shape[0])", "range_call(1, x.shape[0] - 1)", "kernels/test_thread_folds.py"),

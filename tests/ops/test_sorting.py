@@ -77,6 +77,15 @@ def test_digits_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
                                   np.argsort(keys, -1, kind="stable"))
 
 
+def test_digits_of_one_chunk() -> None:
+    """Keys of four digits: all bits vary, and some keys are equal."""
+    keys = random.integers(0, 1 << 32, (3, 700)).astype(np.uint32)
+    keys[:, ::3] &= 0x03010201
+    order = order_by_digits(constant(keys), 32)
+    np.testing.assert_array_equal(compiled(Job(Graph({"y": order}), {}), HERE[-1])[0],
+                                  np.argsort(keys, -1, kind="stable"))
+
+
 @together()
 @pytest.mark.parametrize("n, whole", [(3, 64), (40, 64), (64, 64), (65, 64), (3000, 64), (3000, 4096)])
 @pytest.mark.parametrize("kind", ["spread", "tied", "crowded", "at the ends"])

@@ -15,6 +15,7 @@ DIGIT = 8  # bits of a digit: the counts of one stay in the L1 cache
 VALUES = 1 << DIGIT  # of a digit
 CHUNK = 4096  # elements that one thread counts and moves; fewer would not pay for the counts
 CHUNKS = 256  # of a row from which on chunks are longer
+WORD = 32  # bits of keys that move together with their positions, as one number
 
 
 def order_by_digits(keys: Value, bits: int) -> Value:
@@ -25,6 +26,10 @@ def order_by_digits(keys: Value, bits: int) -> Value:
         bits: Number of bits that differ, from the last one on.
     """
     rows, n = keys.shape
+    if bits == keys.dtype.bits == WORD and n <= CHUNK:
+        pairs = OPS.bitwise_or(OPS.shift_left(OPS.cast(keys, "uint64"), WORD),
+                               OPS.cast(OPS.iota(keys.shape, 1), "uint64"))
+        return OPS.reshape(order_of_pairs(OPS.reshape(pairs, (rows * n,)), n), (rows, n))
     chunk = min(n, max(CHUNK, -(-n // CHUNKS)))
     order = OPS.reshape(OPS.iota(keys.shape, 1), (rows * n,))
     keys = OPS.reshape(keys, (rows * n,))
@@ -35,6 +40,58 @@ def order_by_digits(keys: Value, bits: int) -> Value:
         else:
             order = ordered(keys, order, starts, n, chunk, shift)
     return OPS.reshape(order, (rows, n))
+
+
+@kernel
+def order_of_pairs(pairs: Any, n: int) -> Any:
+    """The positions in order of each row, which one thread sorts: it counts all digits at once.
+
+    Args:
+        pairs: Keys in the upper halves of 64 bits, and their positions; rows one after the other.
+        n: Elements of a row.
+    """
+    some, others = np.empty_like(pairs), np.empty_like(pairs)
+    order = np.empty(pairs.shape[0], np.int32)
+    for row, _ in threads(pairs.shape[0] // n, 1):
+        first, last = row * n, row * n + n
+        places = np.zeros(4 * VALUES, np.int32)  # for each of the four digits
+        for i in range(first, last):
+            key = pairs[i] >> WORD
+            places[np.int32(key & 255)] += 1
+            places[np.int32((key >> 8) & 255) + 256] += 1
+            places[np.int32((key >> 16) & 255) + 512] += 1
+            places[np.int32(key >> 24) + 768] += 1
+        for k in range(4):
+            place = np.int32(first)
+            for digit in range(k * VALUES, k * VALUES + VALUES):
+                count = places[digit]
+                places[digit] = place
+                place += count
+        for i in range(first, last):
+            pair = pairs[i]
+            digit = np.int32((pair >> 32) & 255)
+            place = places[digit]
+            some[place] = pair
+            places[digit] = place + 1
+        for i in range(first, last):
+            pair = some[i]
+            digit = np.int32((pair >> 40) & 255) + 256
+            place = places[digit]
+            others[place] = pair
+            places[digit] = place + 1
+        for i in range(first, last):
+            pair = others[i]
+            digit = np.int32((pair >> 48) & 255) + 512
+            place = places[digit]
+            some[place] = pair
+            places[digit] = place + 1
+        for i in range(first, last):
+            pair = some[i]
+            digit = np.int32(pair >> 56) + 768
+            place = places[digit]
+            order[place] = np.int32(pair & 0xFFFFFFFF)
+            places[digit] = place + 1
+    return order
 
 
 @kernel
