@@ -33,7 +33,7 @@ def run(threads: list[int], effort: Effort) -> Section:
                 "operations as float32 with AVX-512 VNNI, twice as many without. `weights` means "
                 "that B is a weight, which compilers arrange once; torch._int_mm has no such "
                 "chance. Networks and convolutions (`QLinearConv`, channels first) are called by "
-                "their public methods: ours take 8 to 13 µs beside the work, a third of the "
+                "their public methods: ours take up to 12 µs beside the work, a fifth of the "
                 "smallest convolution, whose product alone is at 86 % of the limit. Without VNNI "
                 "sums take an instruction of their own, and products are at 65 % of the limit; "
                 "ONNX Runtime has VNNI at every level. Peers that compute wrongly at a level are "

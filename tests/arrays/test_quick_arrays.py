@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ztorch as zt
-from ztorch.backends.python_calls import address_of_array
+from ztorch.host.memory import address_of_array
 
 
 @zt.kernel

@@ -16,8 +16,8 @@ import numpy as np
 
 from ztorch.abi import BUFFER_ALIGN, align_up
 from ztorch.backends import registry
-from ztorch.backends.python_calls import address_of_array, contents_address
-from ztorch.host.memory import aligned
+from ztorch.backends.python_calls import contents_address
+from ztorch.host.memory import address_of_array, aligned
 from ztorch.locks import new_lock
 
 KEPT_BYTES = 1 << 28  # limit on the freed blocks that a pool keeps for reuse

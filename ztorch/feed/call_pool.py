@@ -1,10 +1,14 @@
-"""The native calls of a program, shared by threads."""
+"""The native calls of a program, shared by threads.
+
+A service passes arrays of the same shape and dtype again and again. Whether these fit, and which
+function takes them, is found out once.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,11 +18,15 @@ from ztorch.runtime.result_memory import empty
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from typing import Any
 
-    from ztorch.feed.repeated_calls import Kind, RepeatedCall
+    from ztorch.feed.adapter import DataAdapter
     from ztorch.runtime.buckets import Buckets
     from ztorch.runtime.loaded_program import BoundCall, LoadedProgram
+
+
+MOST_KINDS = 64  # kinds of arrays that a program remembers
+
+Kind = tuple[tuple[int, ...], np.dtype]  # the shape and dtype of an array
 
 
 class Calls(Protocol):
@@ -33,13 +41,9 @@ class CallPool:
 
     def __init__(self, executable: LoadedProgram, buckets: Buckets):
         self.buckets = buckets
-        self.executable = executable
-        self.repeated: dict[Kind, RepeatedCall] = {}  # by the kind of array that they take
+        self._executable = executable
+        self._repeated: dict[Kind, RepeatedCall] = {}  # by the kind of array that they take
         self._free: dict[str, deque[BoundCall]] = defaultdict(deque)
-
-    def free(self, function: str) -> deque[BoundCall]:
-        """The calls of a function that nobody has borrowed."""
-        return self._free[function]
 
     def borrow(self, function: str) -> BorrowedCall:
         """A call of a function, for a `with` block."""
@@ -47,12 +51,47 @@ class CallPool:
         try:
             call = free.pop()  # atomic, so no lock
         except IndexError:
-            call = self.executable.bind(function)
+            call = self._executable.bind(function)
         return BorrowedCall(call, free)
 
     def fitting(self, verb: str, sizes: Sequence[int]) -> BorrowedCall:
         """A call of the function of the smallest bucket that holds these sizes."""
         return self.borrow(self.buckets.function(verb, sizes))
+
+    def again(self, x: Any, out: Any) -> Any:
+        """The outputs for an array of a kind that the program remembers, in the declared form;
+        None for others.
+
+        Args:
+            x: The user's data.
+            out: An array that takes the only output. None: a new one.
+        """
+        if type(x) is not np.ndarray:
+            return None
+        repeated = self._repeated.get((x.shape, x.dtype))
+        if repeated is None or not (out is None or repeated.can_fill(out)):
+            return None
+        return repeated.run(x, out)
+
+    def remember(self, x: Any, adapter: DataAdapter, call: BoundCall, form: str) -> None:
+        """Remembers the kind of x, unless each such array must be looked at: its numbers are
+        converted or checked.
+
+        Args:
+            x: The user's data, which fit.
+            adapter: What the inputs are.
+            call: A call that takes it.
+            form: The declared form of several outputs.
+        """
+        port = adapter.input_ports[0]
+        if (type(x) is not np.ndarray or adapter.open_axes or port.port not in call.inputs
+                or len(call.inputs) > 1 or port.reader is not None or port.range is not None
+                or not port.dtype.in_numpy or x.dtype != port.dtype.numpy
+                or x.shape[1:] != port.shape or len(self._repeated) >= MOST_KINDS):
+            return
+        function = self.buckets.function("predict", (len(x),))
+        self._repeated[x.shape, x.dtype] = RepeatedCall(
+            self._executable, function, self._free[function], port.port, x, form)
 
     def of_each_bucket(self, verb: str) -> BorrowedCalls:
         """The calls of a function in all buckets, for a `with` block."""
@@ -113,6 +152,85 @@ class BorrowedCalls:
         for turns in self._borrowed.values():
             for borrowed in turns:
                 borrowed.__exit__(*exception)
+
+
+class RepeatedCall:
+    """The predictions of a program with one input for arrays of one kind, which fit it.
+
+    Args:
+        executable: The program.
+        function: The function that takes such arrays.
+        free: Its calls that wait for the next batch.
+        port: The input.
+        like: An array of this kind.
+        form: The declared form of several outputs.
+    """
+
+    __slots__ = ("_executable", "_form", "_free", "_function", "_in_place", "_port", "_result",
+                 "_rows", "_views")
+
+    def __init__(self, executable: LoadedProgram, function: str, free: deque[BoundCall], port: str,
+                 like: np.ndarray, form: str):
+        self._executable, self._function, self._free = executable, function, free
+        self._port, self._rows, self._form = port, len(like), form
+        self._in_place = like.nbytes >= DIRECT_BYTES
+        # Of each call: the rows that it reads, and those of its only output if that is copied.
+        self._views: dict[BoundCall, tuple[np.ndarray, np.ndarray | None]] = {}
+        y = executable.functions[function].outputs.get("y")
+        self._result = None if y is None else ((self._rows, *y.shape[1:]), y.dtype.numpy)
+
+    def can_fill(self, out: Any) -> bool:
+        """Whether `out` is an array that takes the only output."""
+        return (type(out) is np.ndarray and (out.shape, out.dtype) == self._result
+                and out.flags.writeable)
+
+    def run(self, x: np.ndarray, out: np.ndarray | None) -> Any:
+        """The outputs for an array, in the declared form.
+
+        Args:
+            x: The array.
+            out: An array that the only output fills, and which may overlap with x. None: a new one.
+        """
+        try:
+            call = self._free.pop()  # atomic, so no lock
+        except IndexError:
+            call = self._executable.bind(self._function)
+        try:
+            own, copied = self._views.get(call) or self._view(call)
+            if not (self._in_place and call.read_from(self._port, x)):
+                own[...] = x  # older rows after these do no harm
+            if out is not None:
+                written = copied is None and not np.may_share_memory(x, out) and (
+                    call.write_to("y", out))
+                call()
+                if not written:
+                    out[...] = call.outputs["y"][:self._rows]
+                return out
+            if copied is not None:
+                call()
+                return copied.copy()
+            return as_declared(run_into_new(call, self._rows), self._form)
+        finally:
+            call.release()
+            self._free.append(call)
+
+    def _view(self, call: BoundCall) -> tuple[np.ndarray, np.ndarray | None]:
+        y = call.outputs.get("y")
+        copied = y[:self._rows] if y is not None and y.nbytes < DIRECT_BYTES else None
+        self._views[call] = views = call.inputs[self._port][:self._rows], copied
+        return views
+
+
+def as_declared(outputs: dict[str, Any], form: str) -> Any:
+    """Outputs by port in the declared form: one array, or a list or dict.
+
+    >>> as_declared({"y/a": 1, "y/b": 2}, "dict"), as_declared({"y/a": 1, "y/b": 2}, "list")
+    ({'a': 1, 'b': 2}, [1, 2])
+    """
+    if "y" in outputs:
+        return outputs["y"]
+    return ({port[2:]: y for port, y in outputs.items()} if form == "dict" else
+            list(outputs.values()))
 
 
 def run_into_new(call: BoundCall, rows: int) -> dict[str, np.ndarray]:

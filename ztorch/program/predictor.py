@@ -12,8 +12,7 @@ from ztorch import dispatch
 from ztorch.arguments import checked
 from ztorch.config import flag
 from ztorch.feed.adapter import Columns, rows_of
-from ztorch.feed.call_pool import CallPool, run_into_new
-from ztorch.feed.repeated_calls import remember
+from ztorch.feed.call_pool import CallPool, as_declared, run_into_new
 from ztorch.feed.sources import is_stream
 from ztorch.names.keras_calls import as_in_keras
 from ztorch.program.stateful import Stateful
@@ -74,11 +73,8 @@ class Predictor(Stateful):
         need_batch_size("predict", batch_size)
         size = self.buckets.rows(batch_size)
         if steps is None and callbacks is None:
-            if type(x) is np.ndarray and not verbose and (
-                    repeated := self.calls.repeated.get((x.shape, x.dtype))) and (
-                    out is None or repeated.can_fill(out)):
-                y = repeated.run(x, out)
-                return self._as_declared(y) if type(y) is dict else y
+            if not verbose and (y := self.calls.again(x, out)) is not None:
+                return y
             if dispatch.is_tensor(x) and out is None:
                 return self._as_declared(dispatch.predict(self, x))
             columns = self.adapter.inputs(x) if self.adapter.reads_table(x) or not is_stream(
@@ -113,11 +109,8 @@ class Predictor(Stateful):
             >>> program.predict_on_batch(np.ones((3, 4))).shape
             (3, 1)
         """
-        if type(x) is np.ndarray and (
-                repeated := self.calls.repeated.get((x.shape, x.dtype))) and (
-                out is None or repeated.can_fill(out)):
-            y = repeated.run(x, out)
-            return self._as_declared(y) if type(y) is dict else y
+        if (y := self.calls.again(x, out)) is not None:
+            return y
         if dispatch.is_tensor(x) and out is None:
             first = next(iter(x.values())) if isinstance(x, dict) else x
             self.need_one_batch(len(first[0] if isinstance(first, (list, tuple)) else first))
@@ -132,8 +125,7 @@ class Predictor(Stateful):
         self.adapter.need_whole_batches(count, self.batch_size)
         with self.calls.fitting("predict", self.adapter.sizes(columns)) as call:
             self.adapter.stage(call, columns)  # older rows after these do no harm
-            if type(x) is np.ndarray and not self.metadata.open_axes:
-                remember(self.calls, self.adapter, x, call)
+            self.calls.remember(x, self.adapter, call, self.metadata.outputs_are)
             if out is not None:
                 from ztorch.feed.out_arrays import predict_into  # not needed by most services
 
@@ -149,12 +141,7 @@ class Predictor(Stateful):
             return self._as_declared(results.outputs())
 
     def _as_declared(self, outputs: dict[str, Any]) -> Any:
-        """Outputs in the declared form: one array, or a list or dict."""
-        if "y" in outputs:
-            return outputs["y"]
-        if self.metadata.outputs_are == "dict":
-            return {port[2:]: y for port, y in outputs.items()}
-        return list(outputs.values())
+        return as_declared(outputs, self.metadata.outputs_are)
 
     @checked
     def generate(self, prompt: Any, length: int, *, temperature: float = 1.0,

@@ -11,12 +11,11 @@ import numpy as np
 
 from ztorch.abi import CONNECT
 from ztorch.backends.library import load_library
-from ztorch.backends.python_calls import address_of_array
 from ztorch.config import positive
 from ztorch.dtypes import DType
 from ztorch.errors import DeviceError
 from ztorch.host import processor
-from ztorch.host.memory import aligned
+from ztorch.host.memory import address_of_array, aligned
 from ztorch.host.settings import current
 from ztorch.locks import new_lock
 from ztorch.runtime.host_program import HostProgram
