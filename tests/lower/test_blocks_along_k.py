@@ -21,7 +21,8 @@ from ztorch.graph.value import Graph
 from ztorch.ir.limits import Limits
 from ztorch.lower import tuning
 from ztorch.lower.cpu.left_operand import plain
-from ztorch.lower.cpu.tiling import choose, in_blocks_along_k, most_block_rows
+from ztorch.lower.cpu.parts_of_k import in_blocks_along_k, most_block_rows
+from ztorch.lower.cpu.tiling import choose
 from ztorch.lower.schedule import IllegalSchedule, ProductSchedule
 from ztorch.machines.processors import ANY, processor
 

@@ -102,6 +102,15 @@ def test_rows_wait_in_the_second_cache_where_the_right_operand_does_not_fit() ->
     assert choose(8, 4000, 100_000, ZEN3, f32).block_rows == 1
 
 
+def test_panels_from_memory_are_read_for_many_rows() -> None:
+    """Where the L2 cache holds five tiles, but not where it holds ten, nor panels that stay in L3."""
+    larger = replace(ZEN3, processor=ZEN3.processor._replace(l2_bytes=1 << 20))
+    small = replace(ZEN3, processor=ZEN3.processor._replace(l3_bytes=2 << 20))
+    rows = [choose(2048, n, 2048, limits, f32, packed=True, distance=64).block_rows
+            for n, limits in ((2048, ZEN3), (1024, ZEN3), (2048, larger), (2048, small))]
+    assert rows == [22, 5, 10, 5]
+
+
 def test_few_rows_read_each_panel_once() -> None:
     """Four tiles of twelve rows or so share 40 panels, or 3, of which workers would get too few."""
     wide = TARGETS["avx512"].limits

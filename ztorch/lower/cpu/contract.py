@@ -11,6 +11,7 @@ from ztorch.ir.builder import Builder
 from ztorch.ir.limits import Limits
 from ztorch.lower.cpu.left_operand import AccessPattern, access_pattern, in_halves
 from ztorch.lower.cpu.packed_panels import packed_columns
+from ztorch.lower.cpu.parts_of_k import in_blocks_along_k, most_block_rows
 from ztorch.lower.cpu.register_tiles import RegisterTiles
 from ztorch.lower.cpu.strides import (
     comes_from_afar,
@@ -23,8 +24,6 @@ from ztorch.lower.cpu.tile_blocks import panel_refusal
 from ztorch.lower.cpu.tiling import (
     choose,
     estimated_cycles,
-    in_blocks_along_k,
-    most_block_rows,
     product_lanes,
     registers,
     tiling,

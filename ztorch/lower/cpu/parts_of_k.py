@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.lower.cpu.left_operand import steps_per_iteration
+from ztorch.lower.cpu.left_operand import AccessPattern, steps_per_iteration
 from ztorch.lower.index import Var
 from ztorch.lower.schedule import ProductSchedule
+from ztorch.lower.tuning import BLOCK_DEPTH_SHARE, BLOCK_SUMS_BYTES, L2_SHARE, LINE_BYTES
+from ztorch.machines.processors import Processor
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,41 @@ def part_of_k(depths: tuple[int, ...], steps: int, unroll: int) -> tuple[int, in
         unit = steps_per_iteration(depths, unroll)
         size = math.ceil(size / unit) * unit
     return axis, size
+
+
+def most_block_rows(s: ProductSchedule, vector_bytes: int) -> int:
+    """The most row tiles of a block whose sums wait on the stack for the next part of k.
+
+    >>> most_block_rows(ProductSchedule(14, 2, 1, 0, 0, 0, 4, 1), 64)
+    146
+    """
+    return max(1, BLOCK_SUMS_BYTES // (s.tile_rows * s.tile_vectors * vector_bytes))
+
+
+def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern, distance: int,
+                      vector_bytes: int, cpu: Processor) -> ProductSchedule:
+    """The schedule with blocks along k if its tiles would evict lines of A that the next panel
+    reads again, or lines of the panel of B that the next tile does.
+
+    Args:
+        s: A schedule.
+        m: Rows of A.
+        k: Columns of A.
+        access: The access pattern of A.
+        distance: The distance of its steps along k in bytes, as `step_distance` gives it.
+        vector_bytes: The size of a vector of sums.
+        cpu: The processor.
+    """
+    way_bytes = cpu.l2_bytes // cpu.l2_ways
+    lines = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
+    down = sum(run.tiles for run in access.runs(m, s.tile_rows))
+    most = most_block_rows(s, vector_bytes)
+    step_bytes = LINE_BYTES + s.tile_vectors * vector_bytes
+    fits = k <= lines and k * step_bytes <= cpu.l2_bytes * L2_SHARE
+    if distance < LINE_BYTES or fits or min(down, most) < 2:
+        return s
+    rows = math.ceil(down / math.ceil(down / most))
+    if k <= lines:  # only the panel of B is too large: few tiles read each part again
+        rows = max(2, min(rows, s.block_rows))
+    return replace(s, block_rows=rows,
+                   block_depth=int(cpu.l1_bytes * BLOCK_DEPTH_SHARE) // LINE_BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ztorch.dtypes import DType
 from ztorch.graph.value import Value
@@ -14,12 +14,11 @@ from ztorch.lower.cpu.left_operand import AccessPattern, Run, equal_runs, plain,
 from ztorch.lower.cpu.strides import rows_in_l1, steps_ahead
 from ztorch.lower.schedule import ProductSchedule
 from ztorch.lower.tuning import (
-    BLOCK_DEPTH_SHARE,
     BLOCK_ITERATIONS,
     BLOCK_PANEL_BYTES,
-    BLOCK_SUMS_BYTES,
     BLOCK_TILES,
     COPY_SHARE,
+    FAR_BLOCK_TILES,
     FETCH_SHARE,
     FEW_SUMS,
     FEW_SUMS_CYCLES,
@@ -117,8 +116,10 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     tiles = tiling(rows, width, m, n, lanes, packed, access)
     panels = math.ceil(n / (lanes * width))
     pack = pack and not own_rows and tiles.down > 1 and panel_bytes <= BLOCK_PANEL_BYTES
-    l2_bytes = int(cpu.l2_bytes * L2_SHARE)
+    l2_bytes, l3_bytes = int(cpu.l2_bytes * L2_SHARE), cpu.l3_bytes * COPY_SHARE
     fits = max(1, l2_bytes * m // (tiles.rows[0].size * access.elements * d.bytes))
+    # The processor itself prefetches a panel that many tiles read in order, half a line at a time.
+    streamed = packed and lanes * d.bytes < LINE_BYTES and tiles.down > BLOCK_TILES
     if own_rows:
         fits = 1
     elif pack:
@@ -127,10 +128,11 @@ def choose(m: int, n: int, k: int, limits: Limits, d: DType, packed: bool = Fals
     elif k * n * count * d.bytes <= l2_bytes and not (far and m * k * d.bytes <= l2_bytes):
         iterations = tiles.down * panels
         fits = max(1, iterations // BLOCK_ITERATIONS) if tiles.down <= BLOCK_TILES else 1
+    elif streamed and fits <= BLOCK_TILES and k * n * count * d.bytes > l3_bytes >= (
+            FAR_BLOCK_TILES * rows * k * d.bytes):
+        fits = FAR_BLOCK_TILES  # B comes from memory, once for each block; A from the L3 cache
     used = registers(rows, width * count) + access.shared_registers(rows) + masks
     full = rows > 1 and used > limits.vector_registers - SPARE_REGISTERS
-    # The processor itself prefetches a panel that many tiles read in order, half a line at a time.
-    streamed = packed and lanes * d.bytes < LINE_BYTES and tiles.down > BLOCK_TILES
     near = pack or m == 1 or streamed or panel_bytes <= cpu.l1_bytes * L1_SHARE
     return ProductSchedule(
         rows, width, block_rows=math.ceil(tiles.down / math.ceil(tiles.down / fits)), block_depth=0,
@@ -215,44 +217,6 @@ def product_cycles(m: int, n: int, k: int, limits: Limits, d: DType,
         return cycles
     line = LINE_BYTES * FETCH_SHARE / cpu.l2_bytes_per_cycle
     return cycles + line * k * tiles.down * sum(p.count for p in tiles.panels)
-
-
-def most_block_rows(s: ProductSchedule, vector_bytes: int) -> int:
-    """The most row tiles of a block whose sums wait on the stack for the next part of k.
-
-    >>> most_block_rows(ProductSchedule(14, 2, 1, 0, 0, 0, 4, 1), 64)
-    146
-    """
-    return max(1, BLOCK_SUMS_BYTES // (s.tile_rows * s.tile_vectors * vector_bytes))
-
-
-def in_blocks_along_k(s: ProductSchedule, m: int, k: int, access: AccessPattern, distance: int,
-                      vector_bytes: int, cpu: Processor) -> ProductSchedule:
-    """The schedule with blocks along k if its tiles would evict lines of A that the next panel
-    reads again, or lines of the panel of B that the next tile does.
-
-    Args:
-        s: A schedule.
-        m: Rows of A.
-        k: Columns of A.
-        access: The access pattern of A.
-        distance: The distance of its steps along k in bytes, as `step_distance` gives it.
-        vector_bytes: The size of a vector of sums.
-        cpu: The processor.
-    """
-    way_bytes = cpu.l2_bytes // cpu.l2_ways
-    lines = cpu.l2_bytes // max(LINE_BYTES, math.gcd(distance, way_bytes))
-    down = sum(run.tiles for run in access.runs(m, s.tile_rows))
-    most = most_block_rows(s, vector_bytes)
-    step_bytes = LINE_BYTES + s.tile_vectors * vector_bytes
-    fits = k <= lines and k * step_bytes <= cpu.l2_bytes * L2_SHARE
-    if distance < LINE_BYTES or fits or min(down, most) < 2:
-        return s
-    rows = math.ceil(down / math.ceil(down / most))
-    if k <= lines:  # only the panel of B is too large: few tiles read each part again
-        rows = max(2, min(rows, s.block_rows))
-    return replace(s, block_rows=rows,
-                   block_depth=int(cpu.l1_bytes * BLOCK_DEPTH_SHARE) // LINE_BYTES)
 
 
 def copy_cycles(v: Value, cpu: Processor) -> float:

@@ -14,6 +14,12 @@ VIEWS_MAX = row(
     "VIEWS_MAX", 32, "views",
     "the most nested views that a reader looks through; a deeper one is copied, since each view "
     "adds to the work of finding a position", CHOSEN)
+ACCESS_PATTERNS_KEPT = row(
+    "ACCESS_PATTERNS_KEPT", 1024, "views",
+    "left operands whose access pattern is remembered: finding it takes milliseconds", CHOSEN)
+PRODUCTS_KEPT = row(
+    "PRODUCTS_KEPT", 1024, "products",
+    "products whose best tiles are remembered: networks repeat their layers", CHOSEN)
 LATE_BYTES = row(
     "LATE_BYTES", 1 << 16, "bytes",
     "the smallest copy of inputs or weights that is made right before it is read",
