@@ -110,6 +110,7 @@ HEADS = (1, 1, 48, 32), (1, 1, 80, 32), (1, 1, 80, 32)
 # An op, shapes and a dtype; how far its results may be off, as a share of the largest number.
 OPS: list[tuple[Callable[..., Any], tuple, DType, float]] = [
     (ops.softmax, ((5, 200),), f32, 1e-5), (slopes(ops.softmax, 1), ((6, 300),), f32, 1e-5),
+    (ops.layer_norm, ((5, 200), (200,), (200,)), f16, 2e-3),
     (ops.matmul, ((5, 200), (200, 17)), f32, 1e-5), (ops.matmul, ((32, 1024), (1024, 32)), f16, 2e-3),
     (lambda a, b: ops.matmul(a, ops.transpose(b)), TURNED, f16, 2e-3),
     (lambda a, b: ops.matmul(a, ops.transpose(b)), TURNED, bf16, 1e-2),
