@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -70,6 +71,25 @@ def test_short_neighbors_are_stored_together(backend: str) -> None:
         [got] = Module([one], backend, compute_units=0).run(0) if backend else interpreted(one, limits)
         np.testing.assert_array_equal(got, want)
     assert proposed(ops.pad(x(2, 105), (0, 0), (0, 3)), limits).endswith("width(1)")
+
+
+@pytest.mark.parametrize("backend", ["", *PLAYED])
+def test_sums_of_columns_take_two_at_once_where_rows_are_no_multiple_of_four(backend: str) -> None:
+    """Twice as many results side by side, too, since lines begin anywhere."""
+    rows, least = x(64, 130), leaf("input", "least", (64, 1), f32)
+    limits = TARGETS[backend].on_device({"compute_units": 2}).limits if backend else grid()
+    graph = Graph({"y": ops.sum(ops.exp(rows - least) * least, 0)})
+    assert limits.grid is not None
+    if limits.grid.load_width == 4:
+        assert re.match(r"grid_rows team\(rows=32, ways=[48]\) width\(2\)", proposed(graph.outputs["y"], limits))
+        assert "width(1)" in proposed(ops.sum(x(64, 131), 0), limits)
+    random = np.random.default_rng(5)
+    one = Job(graph, {rows: random.normal(size=rows.shape).astype(np.float32),
+                      least: random.normal(size=least.shape).astype(np.float32)})
+    if backend:
+        device(backend)
+    [got], [want] = Module([one], backend, compute_units=2).run(0) if backend else interpreted(one, limits), one.oracle()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
 
 
 def test_random_numbers_of_neighbors_are_one_vector() -> None:

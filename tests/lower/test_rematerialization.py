@@ -11,7 +11,7 @@ import pytest
 from tests.cases.grouping import together
 from tests.cases.pretended_cuda import close, install
 from tests.cases.zoo import BATCH, rows, small
-from tests.parity import HERE, Job, Module
+from tests.parity import HERE, Job, Module, interpreted
 from ztorch import ops
 from ztorch.codegen.targets import TARGETS
 from ztorch.commands.train import compiled
@@ -114,6 +114,22 @@ def test_heavy_epilogues_are_separate_kernels(epilogue: object, kernels: int) ->
     graph = Graph({"y": y})
     assert len(planned(graph, fast).steps) == kernels
     assert len(planned(graph, GRID).steps) == 1, "threads that wait for products have time"
+
+
+def test_rows_of_a_separate_epilogue_are_normalized_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which stores them, too, where others read them; sums of its columns are another kernel."""
+    monkeypatch.setattr(epilogues, "EPILOGUE_BYTES", 0)
+    assert GRID.grid is not None
+    fast = replace(GRID, grid=replace(GRID.grid, asynchronous_products=True))
+    a, w = x(24, 16), leaf("input", "w", (16, 40), f32)
+    y = ops.gelu(ops.matmul(a, w))
+    graph = Graph({"y": y, "z": ops.standardize(y)})
+    assert [s.kernel.name.split("_")[1] for s in planned(graph, fast).steps] == ["matmul", "sum"]
+    assert len(planned(Graph({"y": y, "z": ops.sum(y, 0)}), fast).steps) == 3
+    random = np.random.default_rng(0)
+    one = Job(graph, {v: random.normal(size=v.shape).astype(np.float32) for v in (a, w)})
+    for got, want in zip(interpreted(one, fast), one.oracle(), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["digits_cnn", pytest.param("lstm_classifier", marks=pytest.mark.slow)])

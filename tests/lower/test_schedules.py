@@ -213,7 +213,7 @@ REFUSED = [
     ("sums of columns", AVX2, {"sums": (2,)}, "since lanes do not run along the rows"),
     ("sums of columns", AVX2, {"columns": 9}, "must be between 1 and 8"),
     ("elements", GROUPS, {"threads": 65}, r"threads\(65\) must be between 1 and 64"),
-    ("elements", WIDE_GRID, {"width": 3}, r"width\(3\) must be 1, or the 4 that"),
+    ("elements", WIDE_GRID, {"width": 3}, r"width\(3\) must be a power of two up to the 4"),
     ("softmax", SUBGROUPS, {"team_rows": 1, "team_ways": 4}, "4 threads, and they exchange values in subgroups of 8"),
     ("softmax", GROUPS, {"team_rows": 3}, r"team\(rows=3\) must be a power of two"),
     ("softmax", GROUPS, {"team_rows": 64, "team_ways": 2, "turns_held": 0}, "has 128 threads of 64"),

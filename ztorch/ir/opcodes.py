@@ -179,7 +179,7 @@ _row("raw_significand", 1, "m of a = m * 2 ** k, m from 3/4 to 3/2; 1 of 0 and i
 _row("splat", 1, "a scalar in every lane", kinds="fsub")
 _row("iota", 0, "0, 1, 2, ... across lanes", kinds="su", result="attr")
 _row("extract", 1, "one lane", kinds="fsub", attrs=("lane",))
-_row("join", 4, "four scalars as the lanes of a vector", kinds="fsub")
+_row("join", 2, "scalars as the lanes of a vector of 2 or 4", kinds="fsub", variadic=True)
 _row("shuffle", 2, "lanes picked from two vectors", kinds="fsub", attrs=("perm",))
 
 # -- variables, memory, structure ------------------------------------------------------------------

@@ -13,8 +13,8 @@ from ztorch.graph.value import Value
 from ztorch.lower.cpu.contract import product_of
 from ztorch.lower.index import Index
 from ztorch.lower.insets import INSET, position
-from ztorch.lower.reduction import reduce_region
-from ztorch.lower.region import Region, map_region
+from ztorch.lower.reduction import axes_of, reduce_region
+from ztorch.lower.region import Region, map_region, sources
 from ztorch.lower.tuning import EPILOGUE_BYTES, EPILOGUE_READS, EPILOGUE_SLOTS
 
 
@@ -50,9 +50,11 @@ def split(region: Region) -> Region:
 
 
 def without(regions: dict[int, Region], home: dict[Value, int], before: dict[int, int],
-            number: int, is_apart: Callable[[Region], bool]) -> None:
+            number: int, is_apart: Callable[[Region], bool]) -> list[tuple[int, int]]:
     """Makes some epilogues separate regions, with numbers from `number` on. `home` has the region
-    of each value, `before` a bit set of those that run before each."""
+    of each value, `before` a bit set of those that run before each. Returns pairs of such a region
+    and a reduction of the rows that it makes, which may compute these."""
+    first = number
     for k, region in list(regions.items()):
         if region.kind == "contract" and is_apart(region):
             j, number = number, number + 1
@@ -62,3 +64,13 @@ def without(regions: dict[int, Region], home: dict[Value, int], before: dict[int
             for other, earlier in before.items():
                 if earlier >> k & 1:
                     before[other] |= 1 << j
+    pairs = ((j, _rows_behind(j, regions, home)) for j in range(first, number))
+    return [(j, k) for j, k in pairs if k is not None]
+
+
+def _rows_behind(j: int, regions: dict[int, Region], home: dict[Value, int]) -> int | None:
+    """The first region that reduces rows of elements of region `j`; None if there is none."""
+    return next((k for k, region in sorted(regions.items()) if region.kind == "reduce" and k != j
+                 and not axes_of(region).by_columns and any(
+                     home.get(s) == j for v in region.members for s in sources(v))),
+                None) if regions[j].kind == "map" else None

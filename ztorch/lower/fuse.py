@@ -147,9 +147,7 @@ class _Fusion:
         others = sources - {k}
         if any(self.before[h] >> k & 1 for h in others):
             return False
-        if len(region.members) >= REGION_MEMBERS_MAX:
-            return False
-        if not self._few_buffers(*region.members, v):
+        if len(region.members) >= REGION_MEMBERS_MAX or not self._few_buffers(*region.members, v):
             return False
         if v.op.kind == "reduce":
             return self._join_reduce(v, k, others)
@@ -270,7 +268,9 @@ class _Fusion:
         for pair in small_pairs(graph, self.regions, self.region_of, self.before, self._sources
                                 ) if parallel and self.enabled else ():
             self._merge(*pair)
-        without(self.regions, self.region_of, self.before, self.next_number, self._is_apart)
+        for pair in without(
+                self.regions, self.region_of, self.before, self.next_number, self._is_apart):
+            self._merge(*pair)
         if rematerialize:
             writers = {state: self.region_of[new] for state, new in updated(graph)}
             if Rematerializer(self.regions, self.region_of, self.before, self._sources, roots,

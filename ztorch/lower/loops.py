@@ -3,9 +3,10 @@ region at one position."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from ztorch.dtypes import DType, f32
@@ -110,24 +111,30 @@ def evaluate(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var
 
     All stores come last, so nothing is read after it was overwritten in place; those of runs, which
     are never in place, as soon as they are computed."""
+    worked_out(e, values, region, full, target)()
+
+
+def worked_out(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var, Index],
+               target: Mapping[Value, str]) -> Callable[[], None]:
+    """Computes the same, and returns what emits the stores."""
     results: list[tuple[Value, Index, list[Operand]]] = []
     e = replace(e, place=full)
     stored = [v for v in values if v in target]
     if stored and all(v.op is INTERLEAVED and v.attrs["run"] > 1 for v in stored):
-        _evaluate_runs(e, stored, region, full, target)
-        return
-    for v in values:
-        if v not in target:
-            continue
+        return partial(_evaluate_runs, e, stored, region, full, target)
+    for v in stored:
         flat = region.flat[v].replace(full)
         x = e.element(v, unflatten(flat, v.shape))
         results.append((v, flat, [x] if v.op is not INTERLEAVED else [
             e.element(a, unflatten(position_in_part(v, flat), a.shape)) for a in v.args]))
-    for v, flat, xs in results:
-        if v.op is INTERLEAVED:
-            e.store_interleaved(target[v], v, flat, xs)
-        else:
-            e.store(target[v], v, flat, *xs)
+
+    def store() -> None:
+        for v, flat, xs in results:
+            if v.op is INTERLEAVED:
+                e.store_interleaved(target[v], v, flat, xs)
+            else:
+                e.store(target[v], v, flat, *xs)
+    return store
 
 
 def _evaluate_runs(e: Emitter, values: Sequence[Value], region: Region, full: dict[Var, Index],

@@ -25,6 +25,7 @@ from ztorch.lower.index import Index, Var
 from ztorch.lower.region import Region
 from ztorch.lower.tuning import (
     ASYNC_COST,
+    ASYNC_LINES,
     ASYNC_STAGES_LEAST,
     ASYNC_TILES,
     COPY_BYTES,
@@ -66,6 +67,10 @@ class AsyncTile(Block):
         threads store pairs, those of four rows use different banks; with half of that padding,
         those of two."""
         return self.columns // self.bands + self.padding
+
+    @property
+    def lines_at_once(self) -> int:
+        return ASYNC_LINES
 
     @property
     def shared(self) -> int:

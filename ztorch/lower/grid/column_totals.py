@@ -5,13 +5,12 @@ in a fixed order."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ztorch.graph.value import Value
 from ztorch.ir.builder import Builder
 from ztorch.ir.kernel import Operand
-from ztorch.lower.grid.workgroups import where
+from ztorch.lower.grid.workgroups import every, where
 
 Inside = Callable[[Operand], "Operand | None"]  # None: all columns are
 
@@ -59,16 +58,15 @@ class ColumnTotals:
         for total in self.of.values():
             self.b.set(total, 0)
 
-    @contextmanager
-    def lines(self, count: int, start: Operand, inside: Inside) -> Iterator[
-            tuple[Operand, Operand]]:
-        """A loop over a thread's lines of a band that starts at a column of the product: the line,
-        and the thread's first column in the band."""
+    def lines(self, count: int, start: Operand, inside: Inside, at_once: int) -> Iterator[
+            tuple[list[Operand], Operand]]:
+        """A thread's lines of a band that starts at a column of the product, in loops with several
+        of them at once: these lines, and the thread's first column in the band."""
         b, c, t = self.b, self.columns, self.t
         column = b.mul(b.add(b.rem(t, c.count), c.first), c.width)
-        with where(b, self.active), where(b, inside(b.add(start, column))), \
-                b.loop(b.div(t, c.count), count, c.sharing) as line:
-            yield line, column
+        with where(b, self.active), where(b, inside(b.add(start, column))):
+            for together in every(b, b.div(t, c.count), count, c.sharing, at_once):
+                yield together, column
 
     def finish(self, array: str, meet: Callable[[], None], inside: Inside, start: Operand,
                part: Operand, parts: int, length: int, target: Mapping[Value, str]) -> None:

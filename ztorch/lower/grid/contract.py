@@ -177,7 +177,7 @@ class ThreadNest(Strips):
 
         def store(i: int, j: int) -> None:
             x = b.cast(b.get(sums[i][j]), dtype=self.product.dtype)
-            self.element_epilogue(at, batch, row, column, x, (i, columns[j]))
+            self.element_epilogue(at, batch, row, column, x, (i, columns[j]))()
 
         if self.rows_whole:
             for j, right in enumerate(columns):

@@ -14,9 +14,9 @@ from ztorch.ir.kernel import Operand
 from ztorch.ir.limits import Limits
 from ztorch.lower.emit import Emitter
 from ztorch.lower.grid.column_totals import ColumnTotals, columns_of
-from ztorch.lower.grid.workgroups import can_vectorize, where
+from ztorch.lower.grid.workgroups import can_vectorize, every, where, widths
 from ztorch.lower.index import Index, Var
-from ztorch.lower.loops import added, evaluate
+from ztorch.lower.loops import added, worked_out
 from ztorch.lower.positions import flatten, unflatten
 from ztorch.lower.region import Region
 
@@ -32,6 +32,11 @@ class Block:
     @property
     def threads(self) -> int:
         raise NotImplementedError
+
+    @property
+    def lines_at_once(self) -> int:
+        """Lines of a finished tile whose elements a thread loads before it stores any."""
+        return 1
 
 
 @dataclass(frozen=True)
@@ -108,13 +113,21 @@ class TileOfProduct:
             start = b.add(left, across)
             for group in totals if bands.by_columns or band == 0 else ():
                 group.clear()
-            for line, column, some in self._places(t, bands.lines, columns, n, start, totals):
-                offset = b.add(b.mul(line, bands.pitch), column)
-                align = n * dtype.bytes if n > 1 else 0
-                x = b.cast(b.load(array, offset, lanes=n, align=align), dtype=self.product.dtype)
-                row = self.row_at(first, bands.row(b, line, band))
-                with where(b, self.inside_rows(row)):
-                    self.element_epilogue(at, batch, row, b.add(start, column), x, totals=some)
+            for lines, column, some in self._places(t, bands.lines, columns, n, start, totals):
+                stores = []
+                for line in lines:
+                    offset = b.add(b.mul(line, bands.pitch), column)
+                    align = n * dtype.bytes if n > 1 else 0
+                    x = b.load(array, offset, lanes=n, align=align)
+                    row = self.row_at(first, bands.row(b, line, band))
+                    with where(b, self.inside_rows(row)):
+                        stores.append(self.element_epilogue(
+                            at, batch, row, b.add(start, column),
+                            b.cast(x, dtype=self.product.dtype), totals=some))
+                        if not self.rows_whole:
+                            stores.pop()()
+                for store_results in stores:
+                    store_results()
             self.meet()  # before the next band, or another tile's
             for group in totals if bands.by_columns or band == bands.count - 1 else ():
                 group.finish(array, self.meet, self.inside_columns, start, self.part_at(first),
@@ -122,26 +135,26 @@ class TileOfProduct:
 
     def _places(self, t: Operand, lines: int, columns: int, n: int, start: Operand,
                 totals: list[ColumnTotals]
-                ) -> Iterator[tuple[Operand, Operand, ColumnTotals | None]]:
+                ) -> Iterator[tuple[list[Operand], Operand, ColumnTotals | None]]:
         """A thread's lines and columns of a band that starts at a column, and its totals of these
         columns. If each thread has one column, values that depend on the column only, such as a
         bias, are loaded once."""
-        b, threads = self.b, self.block.threads
+        b, threads, at_once = self.b, self.block.threads, self.block.lines_at_once
         for some in totals:
-            with some.lines(lines, start, self.inside_columns) as (line, column):
-                yield line, column, some
+            for together, column in some.lines(lines, start, self.inside_columns, at_once):
+                yield together, column, some
         if totals:
             return
         if threads % columns:
             with b.loop(t, lines * columns, threads) as number:
                 column = b.mul(b.rem(number, columns), n)
                 with where(b, self.inside_columns(b.add(start, column))):
-                    yield b.div(number, columns), column, None
+                    yield [b.div(number, columns)], column, None
             return
         column = b.mul(b.rem(t, columns), n)
-        with where(b, self.inside_columns(b.add(start, column))), \
-                b.loop(b.div(t, columns), lines, threads // columns) as line:
-            yield line, column, None
+        with where(b, self.inside_columns(b.add(start, column))):
+            for together in every(b, b.div(t, columns), lines, threads // columns, at_once):
+                yield together, column, None
 
     @property
     def tiles_below(self) -> int:
@@ -180,17 +193,17 @@ class TileOfProduct:
         batch = Var("b", math.prod(self.product.shape[:-2]))
         flat = flatten((*unflatten(Index.of(batch), self.product.shape[:-2]), Index.of(m),
                         Index.of(n)), self.product.shape)
-        width = grid.load_width if grid.scalar_stores_readable_as_vectors else 1
+        most = grid.load_width if grid.scalar_stores_readable_as_vectors else 1
         others = [v for v in self.region.members if v is not self.product]
-        possible = can_vectorize(self.region, {self.region.outer: flat}, n, width, others)
-        return width if possible and columns % width == 0 else 1
+        return next(w for w in widths(most) if columns % w == 0 and can_vectorize(
+            self.region, {self.region.outer: flat}, n, w, others))
 
     def element_epilogue(self, at: dict[Var, Operand], batch: tuple[Index, ...], row: Operand,
                          column: Operand, x: Operand, ahead: tuple[int, int] = (0, 0),
-                         totals: ColumnTotals | None = None) -> None:
+                         totals: ColumnTotals | None = None) -> Callable[[], None]:
         """The epilogue of one element inside the product, or of a vector of neighbors along a row,
         `ahead` of a row and a column. Elements ahead of the same place share a register for their
-        addresses. Sums of columns are added to `totals`."""
+        addresses. Sums of columns are added to `totals`. Returns what emits the stores."""
         b = self.b
         m, n = Var("m", self.m), Var("n", self.n)
         e = Emitter(b, self.memory, {**at, m: row, n: column}, members=self.region.flat,
@@ -202,5 +215,5 @@ class TileOfProduct:
         e.place = place = {self.region.outer: flat}
         for v, total in totals.of.items() if totals else ():
             b.set(total, added(e, self.region, self.limits, v, place, b.get(total)))
-        evaluate(e, [v for v in self.region.members if v not in self.sums], self.region, place,
-                 self.target)
+        return worked_out(e, [v for v in self.region.members if v not in self.sums], self.region,
+                          place, self.target)

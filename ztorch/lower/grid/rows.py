@@ -32,6 +32,7 @@ from ztorch.lower.grid.workgroups import (
     usual_width,
     where,
     width_refusal,
+    widths,
     workgroups,
 )
 from ztorch.lower.loops import evaluate, summing
@@ -47,9 +48,11 @@ def propose(region: Region, limits: Limits) -> GridRowSchedule:
     grid, axes = limits.grid, grid_axes(region)
     assert grid is not None
     n = usual_width(region, grid) if axes.by_columns else grid.load_width
-    width = n if _can_vectorize(region, axes, n) else 1
+    tried = widths(n) if axes.by_columns else [n]
+    width = next((w for w in tried if _can_vectorize(region, axes, w)), 1)
     results, row_parts = counts(axes, width)
-    chosen = team(results, row_parts, axes.by_columns, grid, width)
+    aligned = width if width == n else 1  # other lines straddle sectors, and longer ones fewer
+    chosen = team(results, row_parts, axes.by_columns, grid, aligned)
     s = GridRowSchedule(chosen.rows, chosen.ways, width, 0)
     if Phases(region).count <= 2:  # nothing is read twice
         return s

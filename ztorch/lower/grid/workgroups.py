@@ -46,6 +46,19 @@ def where(b: Builder, condition: Operand | None) -> Iterator[None]:
         yield
 
 
+def every(b: Builder, first: Operand, count: int, step: int,
+          at_once: int) -> Iterator[list[Operand]]:
+    """The numbers below `count` of a thread, `step` apart: a loop that has several at once, so that
+    their loads are in flight together, and then one that has each of those that remain."""
+    even = count // (step * at_once) * step * at_once
+    if even:
+        with b.loop(first, even, step * at_once) as at:
+            yield [b.add(at, k * step) for k in range(at_once)]
+    if even < count:
+        with b.loop(b.add(first, even), count, step) as at:
+            yield [at]
+
+
 def along(e: Emitter, flat: Operand, loops: list[Var], lanes: int) -> Emitter:
     """The scope of element number `flat`, or of vector number `flat` along the last loop."""
     if lanes == 1:
@@ -99,10 +112,19 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+def widths(most: int) -> list[int]:
+    """The numbers of neighbors that a thread may compute at once, up to a power of two.
+
+    >>> widths(4)
+    [4, 2, 1]
+    """
+    return [1 << k for k in reversed(range(most.bit_length()))]
+
+
 def width_refusal(width: int, grid: GridLimits, possible: bool) -> str:
     """Why a thread cannot compute this many neighbors at once; empty if it can."""
-    if width not in (1, grid.load_width):
-        return f"width({width}) must be 1, or the {grid.load_width} that a thread loads at once"
+    if width not in widths(grid.load_width):
+        return f"width({width}) must be a power of two up to the {grid.load_width} of a load"
     if width > 1 and not possible:
         return f"width({width}) needs aligned neighbors in memory, and these are not"
     return ""
