@@ -218,12 +218,6 @@ ASYNC_STAGES_LEAST = row(
     "ASYNC_STAGES_LEAST", 3, "stages",
     "the fewest stages of strips: products read two, and copies fill the others",
     "chosen: with fewer, copies would wait for products")
-ASYNC_LINES = row(
-    "ASYNC_LINES", 4, "lines",
-    "lines of a finished tile whose elements a thread loads before it stores any, so that it waits "
-    "for memory once",
-    "predicted for an H200: 4096 x 3072 x 768 with the gradient of gelu takes 31 us for 50, and "
-    "4096 x 30522 x 768 238 for 292")
 ROLES_FEW_STRIPS = row(
     "ROLES_FEW_STRIPS", 16, "strips",
     "the most strips of a tile for which the time to finish it counts more than further stages",
