@@ -115,7 +115,7 @@ DOORS = {
     "llvmlite": {"codegen/llvm.py"},
     "subprocess": {"codegen/llvm_child.py", "codegen/cc.py", "codegen/nvidia_programs.py", "codegen/wasm.py", "commands/demo.py"},
     "click": {"cli.py", "commands"},
-    "ctypes": {"backends", "host/mac.py", "runtime/host_program.py", "runtime/native_call.py"},
+    "ctypes": {"backends", "host/mac.py", "host/memory.py", "runtime/host_program.py", "runtime/native_call.py"},
     "vulkan": {"backends/vulkan_devices.py"},
     "pyopencl": {"backends/drivers/opencl.py"},
     "wgpu": {"backends/drivers/webgpu.py"},
