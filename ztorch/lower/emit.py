@@ -181,8 +181,13 @@ class Emitter:
 
     def prefetch(self, v: Value, flat: Index, cache: int = 1) -> None:
         """Prefetches the cache line of an element, which may be beyond the end of the buffer."""
+        self.prefetch_of(self.memory[v], flat, cache)
+
+    def prefetch_of(self, mem: str, flat: Index, cache: int = 1) -> None:
+        """The same of a buffer. Lanes that are each in a line of their own are not prefetched."""
         at, off, _ = self.address(flat)
-        self.b.prefetch(self.memory[v], at, off, cache)
+        if not isinstance(at, Operand) or at.lanes == 1:
+            self.b.prefetch(mem, at, off, cache)
 
     def store(self, mem: str, v: Value, flat: Index, x: Operand) -> None:
         """x as the element of v at a flat position."""

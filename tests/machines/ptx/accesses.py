@@ -148,7 +148,8 @@ class Accesses(Registers):
                                         text=i.text)) for pair in zip(pack.parts, places, strict=True)]
 
         def together(live: np.ndarray | None) -> None:
-            address = base() + base().dtype.type(at.offset)
+            start = base()
+            address = start + np.asarray(at.offset).astype(start.dtype)  # modulo the size of addresses
             if live is not None:
                 address = np.broadcast_to(address, self.threads)[live]
             if (address % (count * size)).any():

@@ -107,6 +107,5 @@ def prefetch_results(e: Emitter, readers: Sequence[Value], region: Region, at: I
         for source, flat in real_reads(v, unflatten(own, v.shape)):
             if flat == own and source in e.memory and source not in region.flat:
                 e.prefetch(source, flat, cache=2)
-    start, offset, _ = e.address(at)
     for name in stored:
-        e.b.prefetch(name, start, offset, cache=2)
+        e.prefetch_of(name, at, cache=2)

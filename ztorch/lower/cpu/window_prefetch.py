@@ -63,8 +63,7 @@ class NextRow:
         for name, flat in self.results:
             for at in results:
                 place = flat.replace(at)
-                start, offset, _ = e.address(place + place.factor(self.row))
-                e.b.prefetch(name, start, offset, cache=2)
+                e.prefetch_of(name, place + place.factor(self.row), cache=2)
 
 
 def _is_distant(region: Region, target: Mapping[Value, str], image: Value, limits: Limits) -> bool:

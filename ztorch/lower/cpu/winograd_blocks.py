@@ -104,8 +104,7 @@ def _prefetch(e: Emitter, tiles: _BlockTiles, region: Region, v: Value,
         for f in range(0, v.shape[-1], _LINE):
             at = flatten((n, y * RESULTS + i, x * RESULTS + j, Index((), f)), v.shape)
             for result, name in target.items():
-                start, offset, _ = e.address(region.flat[result].replace({region.outer: at}))
-                e.b.prefetch(name, start, offset, cache=2)
+                e.prefetch_of(name, region.flat[result].replace({region.outer: at}), cache=2)
 
 
 class _Products:
