@@ -116,6 +116,13 @@ def test_without_multiply_add() -> None:
         right(one, interpreted(one, NARROW))
 
 
+def test_blocks_with_masked_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code for AVX-512, on any machine."""
+    monkeypatch.setattr(winograd, "TRANSFORM_KERNEL_SHARE", 1.0)
+    one = convolutions(cases=CASES[1::3])
+    right(one, interpreted(one, TARGETS["avx512"].limits))
+
+
 def test_what_is_not_transformed() -> None:
     def conv(shape: tuple[int, ...], window: tuple[int, ...], d: DType = f32, **how: Any) -> list[str]:
         y = ops.conv(leaf("input", "x", shape, d), leaf("state", "k", window, d), **how)
